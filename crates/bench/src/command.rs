@@ -1,18 +1,19 @@
-//! The command line: one line a benchmark.
+//! The command line: one subcommand per benchmark.
 
 use crate::{crash, embedded, faults, hostile, ingest, live, query, soak, sources};
 
-/// Benchmarks. Each prints its tables, the machine it ran on, and the sizes on disk.
+/// Benchmark to run. Each prints its tables, the machine it ran on, and the sizes on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchCommand {
     /// Measure durable ingest: the embedded store against SQLite, and line protocol into servers
     Ingest(ingest::IngestArguments),
-    /// Measure the store as a recorder against SQLite, H2, Derby, DuckDB, RocksDB and MariaDB: load, size, recovery, reads
+    /// Measure the store as a recorder against SQLite, H2, Derby, DuckDB, RocksDB and MariaDB: load, size, recovery,
+    /// reads
     Embedded(embedded::EmbeddedArguments),
-    /// One engine of `bench embedded`, in its own process
+    /// Run one engine of `bench embedded`, in its own process
     #[command(hide = true)]
     EmbeddedEngine(embedded::EngineArguments),
-    /// One store of `bench embedded --only scale`, in its own process
+    /// Run one store of `bench embedded --only scale`, in its own process
     #[command(hide = true)]
     EmbeddedScale(embedded::ScaleArguments),
     /// Measure the latency from the timestamp in the payload to decoded values at 20 subscribers
@@ -25,16 +26,16 @@ pub enum BenchCommand {
     Crash(crash::CrashArguments),
     /// Run the server while its disk fills and empties, its clock leaps and it is killed, and check that counts agree
     Soak(soak::SoakArguments),
-    /// Run the simulated pad through a faulty network that loses, duplicates, delays and cuts, and check that counts agree
+    /// Run the simulated pad through a network that loses, duplicates, delays and cuts, and check that counts agree
     Faults(faults::FaultsArguments),
-    /// Attack the server with clients that try to crash it, exhaust its memory or starve others, beside well-behaved clients
+    /// Attack the server with clients that try to crash it, exhaust its memory or starve others
     Hostile(hostile::HostileArguments),
 }
 
 /// Runs a benchmark.
 ///
 /// # Errors
-/// Whatever stops it; a figure is printed only for what was read back.
+/// Any failure of the benchmark; a figure is printed only for data that was read back.
 pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Ingest(arguments) => ingest::run(arguments),

@@ -1,11 +1,10 @@
 //! `strongback bench crash`: kills the server with SIGKILL while it writes, restarts it, and compares every row.
 //!
-//! A round: the server starts on the folder of the last crash; what it stored is compared with the journal of
-//! what it acknowledged ([`stored`]); a live subscriber connects and its snapshot must end at the stored row
-//! ([`subscriber`]); four connections write line protocol over HTTP ([`writer`]); the server is killed a random
-//! few milliseconds after an acknowledgement. The request that was in flight is then either sent again, as a
-//! client with retries does, or given up; both must leave each row stored once at most, and each acknowledged
-//! row stored exactly once.
+//! A round: the server starts on the folder of the last crash; its stored data is compared with the journal of what
+//! it acknowledged ([`stored`]); a live subscriber connects and its snapshot must end at the stored row
+//! ([`subscriber`]); four connections write line protocol over HTTP ([`writer`]); the server is killed a random few
+//! milliseconds after an acknowledgement. The request in flight is then either sent again, as a client with retries
+//! does, or given up; both must leave each row stored at most once, and each acknowledged row stored exactly once.
 
 mod journal;
 mod stored;
@@ -31,69 +30,69 @@ use crate::http::HttpConnection;
 use crate::serving::{ServerProgram, last_lines};
 use crate::work_folder::WorkFolder;
 
-/// Longest wait for a started server to answer.
+/// Max time for a started server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Rounds between two comparisons of every row from the first on.
+/// Number of rounds between two comparisons of every row from the first.
 const FULL_COMPARISON_ROUNDS: u32 = 25;
 
-/// Arguments of `strongback bench crash`.
+/// Options of `strongback bench crash`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CrashArguments {
-    /// How often the server is killed.
+    /// Number of times the server is killed.
     #[arg(long, default_value_t = 5)]
     pub rounds: u32,
-    /// Connections that write.
+    /// Number of writing connections.
     #[arg(long, default_value_t = 4)]
     pub connections: usize,
-    /// Rows in one request.
+    /// Number of rows in one request.
     #[arg(long, default_value_t = 2_000)]
     pub rows_per_request: u64,
-    /// Seed of the kill times; a run says which it used.
+    /// Seed of the kill times; a run prints the seed it used.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Folder to work in, kept afterwards; a temporary one if not given.
+    /// Folder to work in, kept afterwards [default: a temporary one].
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// Server to kill.
     #[command(flatten)]
     pub server: ServerProgram,
-    /// One JSON object on the last line.
+    /// Prints the results as one JSON object on the last line.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a run found. Any disagreement ends the run with an error instead.
+/// Result of a run. Any disagreement ends the run with an error instead.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CrashReport {
-    /// Kills.
+    /// Number of kills.
     pub rounds: u32,
     /// Seed of the kill times.
     pub seed: u64,
-    /// Kills at most 20 ms after an acknowledgement.
+    /// Number of kills at most 20 ms after an acknowledgement.
     pub kills_within_20_ms: u32,
-    /// Rows acknowledged.
+    /// Number of rows acknowledged.
     pub rows_acknowledged: u64,
-    /// Rows stored at the end: those acknowledged, and parts of requests in flight.
+    /// Number of rows stored at the end: those acknowledged, and parts of requests in flight.
     pub rows_stored: u64,
-    /// Comparisons of a stored row with what it must be.
+    /// Number of comparisons of a stored row with its expected values.
     pub rows_compared: u64,
-    /// Acknowledged rows a second while writing.
+    /// Acknowledged rows per second while writing.
     pub rows_per_s: f64,
-    /// Requests sent again after a crash.
+    /// Number of requests sent again after a crash.
     pub requests_retried: u32,
     /// Median time from start to the first healthy answer, in milliseconds.
     pub restart_ms_p50: f64,
-    /// Longest such time.
+    /// Max of these times.
     pub restart_ms_max: f64,
-    /// Live windows below the committed position, each equal to the store.
+    /// Number of live windows below the committed position, each equal to the store.
     pub final_windows: u64,
-    /// Live windows above it that the store kept, each equal to the store.
+    /// Number of live windows above it that the store kept, each equal to the store.
     pub kept_windows: u64,
-    /// Live windows above it that went with their epoch.
+    /// Number of live windows above it that were lost with their epoch.
     pub void_windows: u64,
 }
 
-/// Runs the rounds and prints what they found.
+/// Runs the rounds and prints their results.
 pub fn run(arguments: &CrashArguments) -> anyhow::Result<CrashReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let folder = WorkFolder::of(arguments.dir.as_deref())?;
@@ -148,7 +147,7 @@ struct Rounds<'a> {
     server: Server,
     base_ns: i64,
     journals: Vec<Journal>,
-    /// Of each connection, the number below which rows were compared one by one already.
+    /// For each connection, the number below which rows were already compared one by one.
     compared_to: Vec<u64>,
     last_sighting: Option<Sighting>,
     restarts_ms: Vec<f64>,
@@ -193,7 +192,7 @@ impl Rounds<'_> {
         }
         let before: u64 = self.journals.iter().map(|j| j.acknowledged).sum();
         let work = Duration::from_millis(self.random.u64(200..700));
-        // four kills of five aim at the moment behind an acknowledgement, the fifth at any moment
+        // four of five kills aim at the moment after an acknowledgement, the fifth at any moment
         let aimed = (self.random.u32(0..5) > 0).then(|| Duration::from_micros(self.random.u64(0..12_000)));
         let acknowledgements = Acknowledgements::default();
         let killed = AtomicBool::new(false);
@@ -258,7 +257,7 @@ impl Rounds<'_> {
         Ok(running)
     }
 
-    /// Compares store and journals, then what the last subscriber saw with the store.
+    /// Compares the store with the journals, and then with what the last subscriber saw.
     fn compare(&mut self, all: bool) -> anyhow::Result<()> {
         let stored = self.runtime.block_on(Stored::connect(self.server.pg, self.base_ns))?;
         for (connection, journal) in self.journals.iter_mut().enumerate() {
@@ -276,8 +275,8 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Connects a subscriber to the recovered server: a new epoch, the same origin, and a snapshot that ends
-    /// where the store does.
+    /// Connects a subscriber to the recovered server and checks for a new epoch, the same origin, and a snapshot that
+    /// ends where the store does.
     fn subscribe(&mut self) -> anyhow::Result<Subscriber> {
         let subscriber = self.runtime.block_on(Subscriber::connect(self.server.http)).context("live subscriber")?;
         let now = subscriber.snapshot();
@@ -306,7 +305,7 @@ impl Rounds<'_> {
     }
 }
 
-/// How the server is started, again and again at the same addresses on the same folder.
+/// Server that is repeatedly started at the same addresses on the same folder.
 struct Server {
     program: PathBuf,
     data: PathBuf,
@@ -319,13 +318,13 @@ struct Server {
 impl Server {
     fn of(arguments: &CrashArguments, dir: &Path) -> anyhow::Result<Self> {
         let program = arguments.server.path()?;
-        // held together, so that they differ
+        // hold all of them, so that they differ
         let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let [http, ilp, pg] = ports.map(|port| port.and_then(|p| p.local_addr()));
         Ok(Server { program, data: dir.join("store"), log: dir.join("server.log"), http: http?, ilp: ilp?, pg: pg? })
     }
 
-    /// Starts it and waits until it is healthy.
+    /// Starts the server and waits until it is healthy.
     fn start(&self) -> anyhow::Result<Running> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.program)
@@ -356,7 +355,7 @@ impl Server {
         }
     }
 
-    /// `store verify` on what is left.
+    /// Runs `store verify` on the data that is left.
     fn verify(&self) -> anyhow::Result<()> {
         let out = Command::new(&self.program).args(["store", "verify"]).arg(&self.data).output()?;
         if !out.status.success() {
@@ -375,20 +374,20 @@ impl Server {
     }
 }
 
-/// A running server; killed if dropped.
+/// Running server; killed if dropped.
 struct Running {
     child: Child,
 }
 
 impl Running {
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("SIGKILL")?;
         self.child.wait().context("the killed server")?;
         Ok(())
     }
 
-    /// SIGTERM, which must end it with code 0.
+    /// Stops the server with SIGTERM, which must end it with code 0.
     fn stop(mut self) -> anyhow::Result<()> {
         let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         if !status.success() {
@@ -405,7 +404,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // it is on its way out with us; what cannot be killed is gone already
+            // a process that cannot be killed has already ended
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -1,8 +1,8 @@
-//! `strongback bench embedded`: the store as a recorder in a process, beside other embedded engines.
+//! `strongback bench embedded`: the store as an embedded recorder, compared with other embedded engines.
 //!
-//! Every engine runs in a process of its own on the same frames with the same commits, is killed when it has taken
-//! them, and is opened and read in another process. A figure is printed only if every row that was committed is there,
-//! and its sums agree.
+//! Every engine runs in a process of its own on the same frames with the same commits. It is killed after loading
+//! them, and opened and read in another process. A figure is printed only if every committed row is present and its
+//! sums agree.
 
 mod course;
 mod engine;
@@ -35,50 +35,50 @@ pub use scale::{ScaleArguments, run_case as run_scale};
 /// Options of `strongback bench embedded`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EmbeddedArguments {
-    /// Less data and less time: about two minutes
+    /// Uses less data and time: about two minutes
     #[arg(long)]
     pub quick: bool,
-    /// Folder for courses and stores; a temporary one if none
+    /// Folder for courses and stores [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Prints the results as one JSON object on the last line
     #[arg(long)]
     pub json: bool,
-    /// Only one kind of data
+    /// Runs only one kind of data
     #[arg(long, value_enum)]
     pub only: Option<Data>,
-    /// Only engines whose name begins so
+    /// Runs only engines whose name begins with this
     #[arg(long, value_name = "NAME")]
     pub engine: Vec<String>,
-    /// Longest time for an engine to load one course, in seconds: a slow one takes less of it
+    /// Max time for an engine to load one course, in seconds; a slow engine loads only part of it
     #[arg(long)]
     pub limit_s: Option<f64>,
-    /// Folder to write the tables and plots to, as embedded.md and SVG
+    /// Writes the tables and plots to this folder, as embedded.md and SVG
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
-    /// Folder with the recipe `embedded.sh` that makes the rivals in Java ready; `peers` if it is there
+    /// Folder with the recipe `embedded.sh` that prepares the rivals in Java [default: `peers` if it exists]
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }
 
-/// What is recorded.
+/// Data to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
-    /// Eight streams of a vehicle, one value a record.
+    /// Eight streams of a vehicle, one value per record.
     Vehicle,
-    /// A stream of 100 channels each 40 ms.
+    /// One stream of 100 channels every 40 ms.
     Frames,
     /// The launch pad's streams.
     Pad,
-    /// 100,000 quiet streams beside one at full rate.
+    /// 100,000 quiet streams and one at full rate.
     Quiet,
-    /// No peers: opening with a full log, many segments and streams, and the memory of many channels.
+    /// Opening with a full log or many segments and streams, and the memory of many channels; without peers.
     Scale,
 }
 
 impl Data {
-    /// Writes a course of it.
+    /// Writes a course of this data.
     fn write(self, path: &Path, quick: bool) -> anyhow::Result<()> {
         let mut out;
         match self {
@@ -117,7 +117,7 @@ impl Data {
         }
     }
 
-    /// What is done with it.
+    /// Returns the runs on this data.
     fn runs(self, quick: bool) -> Vec<Run> {
         let run = |commit| Run { commit, keep_s: 0, records: None };
         match self {
@@ -130,20 +130,20 @@ impl Data {
             }
             Data::Frames => vec![run(Commit::Second), run(Commit::Frames(25)), run(Commit::Frames(1))],
             Data::Pad => vec![run(Commit::Second), run(Commit::Frames(120))],
-            // Each second of data.
+            // One second of data per commit.
             Data::Quiet => vec![run(Commit::Second), run(Commit::Frames(1025))],
             Data::Scale => Vec::new(),
         }
     }
 }
 
-/// How an engine takes a course.
+/// Way in which an engine loads a course.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     commit: Commit,
-    /// Seconds of data that are kept, if older rows are deleted after each commit; 0: all.
+    /// Seconds of data to keep, if older rows are deleted after each commit; 0 keeps all.
     keep_s: u64,
-    /// Only so many records.
+    /// Max number of records.
     records: Option<u64>,
 }
 
@@ -161,29 +161,29 @@ impl std::fmt::Display for Run {
     }
 }
 
-/// What one engine did.
+/// Result of one engine.
 #[derive(Clone, Debug, Serialize)]
 struct EmbeddedResult {
     engine: String,
     data: Data,
     commit: String,
     keep_s: u64,
-    /// What was asked for, in words.
+    /// Description of the run.
     run: String,
-    /// Whether it was given only the first frames of the course.
+    /// Whether it was given only the first part of the course.
     part: bool,
     #[serde(flatten)]
     loaded: Loaded,
-    /// Bytes of all its files once it had been opened again and read.
+    /// Bytes of all its files after it was reopened and read.
     size_bytes: u64,
-    /// As it was left by the kill.
+    /// Time to open it as the kill left it, in seconds.
     recovery_s: f64,
-    /// Opened again after that.
+    /// Result of reading after it was opened once more.
     #[serde(flatten)]
     read: ReadBack,
 }
 
-/// An engine in a process of its own.
+/// Program of an engine, run in a process of its own.
 #[derive(Clone, Debug)]
 enum Program {
     Linked(RustEngine),
@@ -201,7 +201,7 @@ struct Report<'a> {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// An engine that fails, or does not give back what it committed; the others are measured and reported first.
+/// An engine that fails, or does not return what it committed; the others are measured and reported first.
 pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     let folder = WorkFolder::of(arguments.dir.as_deref())?;
     let dir = folder.path().to_owned();
@@ -242,7 +242,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
                 let task = Task { path: &path, home: &home, run, limit_s, rivals: rivals.as_ref() };
                 match task.measure(name, program, data, &course) {
                     Ok(result) => results.push(result),
-                    // What the others did is worth its hours.
+                    // Keep the results of the others, which may have taken hours.
                     Err(error) => {
                         let failure = format!("{name}, {}; {run}: {error:#}", data.describe());
                         eprintln!("  FAILED: {failure}");
@@ -281,7 +281,7 @@ pub fn run(arguments: &EmbeddedArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One engine on one course.
+/// Run of one engine on one course.
 struct Task<'a> {
     path: &'a Path,
     home: &'a Path,
@@ -357,7 +357,7 @@ fn first_line(child: &mut Child) -> anyhow::Result<String> {
     use std::io::BufRead;
     let out = child.stdout.take().context("no output")?;
     let mut line = String::new();
-    // Kept open for the process, which would otherwise end by itself.
+    // Keep it open: the process ends when it is closed.
     for part in std::io::BufReader::new(out).lines() {
         line = part?;
         if line.starts_with('{') {
@@ -367,13 +367,13 @@ fn first_line(child: &mut Child) -> anyhow::Result<String> {
     bail!("it ended without a result: {line}")
 }
 
-/// What must be there of what an engine took.
+/// Expected data, given the frames that an engine loaded.
 struct Expected {
-    /// Of each stream.
+    /// Number of rows of each stream.
     rows: Vec<u64>,
-    /// Of each stream's first channel.
+    /// Sum of each stream's first channel.
     sums: Vec<f64>,
-    /// Of all values.
+    /// Sum of all values.
     total: f64,
     keep_s: u64,
 }
@@ -393,11 +393,11 @@ impl Expected {
         expected
     }
 
-    /// Only what was committed and is there counts: each stream's rows, and the sum of its first channel.
+    /// Compares the rows of each stream, and the sum of its first channel, with what was committed.
     fn check(&self, course: &Course, read: &ReadBack) -> anyhow::Result<()> {
         let Expected { rows, sums, total, keep_s } = self;
         if *keep_s > 0 {
-            // An engine may keep more than it was asked to.
+            // An engine may keep more than required.
             if let Some(at) = (0..rows.len()).find(|&s| read.rows.get(s).is_none_or(|&have| have < rows[s])) {
                 let (name, have) = (&course.streams[at].name, read.rows.get(at));
                 bail!("{name} has {have:?} rows of the newest {keep_s} s, not {}", rows[at]);

@@ -1,13 +1,13 @@
-//! `strongback bench faults`: the whole simulated pad through processes that lose, double, delay, reorder, spoil and
-//! cut what it sends; then the books of both sides are compared, frame by frame counted.
+//! `strongback bench faults`: runs the whole simulated pad through processes that lose, duplicate, delay, reorder,
+//! garble and cut its data; then compares the counts of both sides, frame by frame.
 //!
 //! ```text
-//!  pad ─┬─ iNET-X ─→ faults ─→ server      what the faults took, handed on, left out: their report
-//!       ├─ lines ──→ faults ─→ server      what came, was stored, is missing: the server's books
+//!  pad ─┬─ iNET-X ─→ faults ─→ server      received, forwarded, left out: report of the faults
+//!       ├─ lines ──→ faults ─→ server      received, stored, missing: counts of the server
 //!       └─ PLC ←─── faults ←── server
 //! ```
 //!
-//! It ends with an error at the first count that does not agree.
+//! Ends with an error at the first count that does not agree.
 
 mod books;
 
@@ -25,15 +25,15 @@ use crate::serving::{Helper, Ports, STRAIN, ServerProcess, ServerProgram, start_
 use crate::table::Table;
 use crate::work_folder::WorkFolder;
 
-/// How long what was sent may take to arrive.
+/// Max time for sent frames to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// An hour of a thousand channels at 1 kHz takes its time to be counted row by row.
+/// Query timeout: counting an hour of a thousand channels at 1 kHz row by row is slow.
 const COUNTING: &str = "\n[query]\nstatement_timeout_s = 1800\n";
-/// What is sent is all there when nothing more comes for this long.
+/// Time without new frames after which everything sent has arrived.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Faults of packets, of lines, and of the PLC's notifications. The PLC's clock is left alone: its cycles are told
-/// apart by it.
+/// Faults of packets, of lines, and of the PLC's notifications. The PLC's clock is not changed, since it identifies
+/// its cycles.
 const PACKET_FAULTS: &str = "--loss 0.002 --burst 5 --duplicate 0.002 --reorder 0.002 --garble 0.0005 --jitter 3ms \
     --silence 2s/23s --clock-jump 1500ms/17s";
 const LINE_FAULTS: &str = "--loss 0.0005 --duplicate 0.0005 --reorder 0.0005 --garble 0.0002 --jitter 3ms \
@@ -43,16 +43,16 @@ const PLC_FAULTS: &str = "--loss 0.0005 --jitter 2ms --silence 1s/31s --reconnec
 /// Options of `bench faults`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FaultsArguments {
-    /// How long the pad sends, in seconds
+    /// Time for which the pad sends, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub duration_s: u64,
-    /// Fifteen seconds
+    /// Runs for fifteen seconds
     #[arg(long)]
     pub quick: bool,
     /// Seed of the faults
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Folder to work in, kept afterwards; a temporary one if not given
+    /// Folder to work in, kept afterwards [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Prints the results as one JSON object on the last line
@@ -62,49 +62,49 @@ pub struct FaultsArguments {
     program: ServerProgram,
 }
 
-/// The books of one stream, in frames.
+/// Counts of one stream, in frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StreamBooks {
-    /// The stream.
+    /// Name of the stream.
     pub stream: String,
-    /// Frames sent, by the count of sender and faults.
+    /// Number of frames sent, as counted by sender and faults.
     pub sent: u64,
-    /// Of them, those that went on whole.
+    /// Number of sent frames that were forwarded intact.
     pub delivered: u64,
-    /// Frames received.
+    /// Number of frames received.
     pub received: u64,
-    /// Frames stored.
+    /// Number of frames stored.
     pub stored: u64,
-    /// Of them, those with a further part of a cycle that has a frame already: a PLC that was asked for two places of its
-    /// memory in two of its cycles sends them in two from then on.
+    /// Number of stored frames with a further part of a cycle that already has a frame: a PLC that was asked for two
+    /// parts of its memory in two of its cycles sends them in two frames from then on.
     pub parts: u64,
-    /// Frames that came again.
+    /// Number of duplicate frames.
     pub duplicate: u64,
-    /// Frames left out within a bound.
+    /// Number of frames left out by a lossy channel.
     pub reduced: u64,
-    /// Frames refused.
+    /// Number of frames refused.
     pub rejected: u64,
-    /// Frames that the ledger says are missing.
+    /// Number of frames missing according to the ledger.
     pub missing: u64,
 }
 
-/// What a run found. A count that does not agree ends it with an error instead.
+/// Result of a run. A count that does not agree ends it with an error instead.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultsResult {
     machine: Machine,
     duration_s: u64,
-    /// Every stream whose frames are numbered, by a sequence or by cycles.
+    /// Counts of every stream whose frames are numbered, by a sequence or by cycles.
     pub numbered: Vec<StreamBooks>,
-    /// Streams of lines: what is missing cannot be known; what was handed on is stored.
+    /// Counts of streams of lines: missing lines cannot be known; forwarded ones are stored.
     pub lines: Vec<StreamBooks>,
-    /// What the pad, and each process of faults, reports.
+    /// Reports of the pad and of each process of faults.
     pub reports: Vec<Value>,
 }
 
-/// Runs the pad through the faults and compares the books.
+/// Runs the pad through the faults and compares the counts.
 ///
 /// # Errors
-/// Processes that fail, and any count that does not agree.
+/// A process fails, or a count does not agree.
 pub fn run(arguments: &FaultsArguments) -> anyhow::Result<()> {
     let folder = WorkFolder::of(arguments.dir.as_deref())?;
     let dir = folder.path();
@@ -119,7 +119,7 @@ pub fn run(arguments: &FaultsArguments) -> anyhow::Result<()> {
 fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResult> {
     let duration_s = if arguments.quick { 15 } else { arguments.duration_s };
     let [ports, relays] = Ports::reserve()?;
-    // Of the second set: fti, ilp and http are where the faults listen, pg is the PLC.
+    // In the second set, fti, ilp and http are where the faults listen, and pg is the PLC.
     let (relay_fti, relay_ilp, relay_ads, plc) = (relays.fti, relays.ilp, relays.http, relays.pg);
     let mut config = strongback_sim::pad_config_at(ports.fti);
     config.push_str(&strongback_sim::plc_config(relay_ads));
@@ -179,7 +179,7 @@ fn measure(arguments: &FaultsArguments, dir: &Path) -> anyhow::Result<FaultsResu
     for (flow, tally) in relays[1]["flows"].as_object().context("flows")? {
         lines.push(books.lines(flow, tally)?);
     }
-    // A line that cannot be read belongs to no source of lines in particular.
+    // A line that cannot be parsed is not counted under a particular source of lines.
     books.rejected("ilp", count(&relays[1]["all"]["garbled"])?)?;
     server.stop()?;
     Ok(FaultsResult { machine: Machine::look(dir)?, duration_s, numbered, lines, reports })

@@ -1,4 +1,4 @@
-//! The pad's data into PostgreSQL, as it comes: a table a stream, COPY, a transaction each 50 ms.
+//! Feeds the pad's data live into PostgreSQL: one table per stream, COPY, a transaction every 50 ms.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,17 +13,17 @@ use strongback_sim::{Cell, CellType, Pad, PadOptions, PadStream, STEP_NS};
 use strongback_store::CivilTime;
 use tokio_postgres::{Client, NoTls};
 
-/// Steps of the pad in one transaction.
+/// Number of pad steps in one transaction.
 const STEPS: u64 = 10;
 
-/// A thread that feeds PostgreSQL until it is stopped.
+/// Thread that feeds PostgreSQL until it is stopped.
 pub(crate) struct Feeder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Feeder {
-    /// Makes the tables anew and starts.
+    /// Recreates the tables and starts feeding.
     pub(crate) fn start(config: &str) -> anyhow::Result<Feeder> {
         let stop = Arc::new(AtomicBool::new(false));
         let (config, stopped) = (config.to_string(), stop.clone());
@@ -34,7 +34,7 @@ impl Feeder {
         Ok(Feeder { stop, thread })
     }
 
-    /// Ends it.
+    /// Stops feeding.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -105,7 +105,7 @@ async fn create(client: &Client, streams: &[PadStream]) -> anyhow::Result<()> {
 }
 
 fn line(stream: &PadStream, time_ns: i64, cells: &[Cell], out: &mut String) {
-    // Microseconds are what a timestamptz holds. Writing to a String cannot fail.
+    // A timestamptz holds microseconds. Writing to a String cannot fail.
     let micros = time_ns.div_euclid(1000);
     let CivilTime { date, hour, minute, second, .. } = CivilTime::of(time_ns);
     let _ = write!(out, "{date} {hour:02}:{minute:02}:{second:02}.{:06}+00", micros.rem_euclid(1_000_000));

@@ -1,12 +1,12 @@
-//! `strongback bench hostile`: clients that try to end the server, to fill its memory or to keep others out, while
-//! well-behaved ones must be answered all the time.
+//! `strongback bench hostile`: clients that try to crash the server, exhaust its memory or starve others, while
+//! well-behaved ones must be answered at all times.
 //!
 //! ```text
 //!  kinds of hostile clients, each strike made from its own seed ──┐
 //!  well-behaved clients: /ping, SQL over HTTP, SQL over the wire ─┼─> server
 //!  witness: writes, and watches for its updates ──────────────────┤
-//!  pad at 18,500 points/s, and screens that are told of each frame ┤
-//!  watch: resident memory, and whether the process is there ──────┘
+//!  pad at 18,500 points/s, and screens that receive each frame ────┤
+//!  watch: resident memory, and whether the process is alive ──────┘
 //! ```
 //!
 //! To add a kind: a variant of [`Kind`], and a function that makes one strike from a seed.
@@ -40,47 +40,47 @@ use crate::serving::{Ports, ServerProcess, ServerProgram, Usage, wait_for_channe
 use crate::table::Table;
 use crate::work_folder::WorkFolder;
 
-/// Between two looks at the memory of the server.
+/// Interval at which the server's memory is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// Longest time for one request of setting up.
+/// Max time for one request during setup.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Frames that the table `m` has.
+/// Number of frames in the table `m`.
 const FRAMES: usize = 20_000;
 
 /// Options of `bench hostile`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostileArguments {
-    /// How long the clients strike, in seconds
+    /// Duration of the attack, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub duration_s: u64,
-    /// Fifteen seconds
+    /// Runs for fifteen seconds
     #[arg(long)]
     pub quick: bool,
-    /// Seed of the first strike; each further one has the next
+    /// Seed of the first strike, incremented for each further one
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Most strikes of each kind: 1 repeats the strike of a seed alone
+    /// Max number of strikes of each kind; 1 repeats the strike of a seed alone
     #[arg(long, value_name = "COUNT")]
     pub strikes: Option<u64>,
     /// Kinds of clients [default: all]
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<Kind>,
-    /// Most resident memory of the server, in MiB
+    /// Max resident memory of the server, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024.0)]
     pub rss_mib: f64,
-    /// Most time that 99 of 100 answers to /ping may take, with a new connection each, in ms
+    /// Max time of 99 of 100 answers to /ping, each over a new connection, in ms
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pub ping_p99_ms: f64,
-    /// Most time from the stamp of a frame of the pad to its update on a screen, of 99 of 100, in ms
+    /// Max time from the stamp of a pad frame to its update on a screen, for 99 of 100, in ms
     #[arg(long, value_name = "MS", default_value_t = 250.0)]
     pub live_p99_ms: f64,
-    /// Most time from a write, with a new connection each and until it is durable, to its update, of 99 of 100, in ms
+    /// Max time from a write, over a new connection and until it is durable, to its update, for 99 of 100, in ms
     #[arg(long, value_name = "MS", default_value_t = 250.0)]
     pub write_p99_ms: f64,
-    /// Screens that are told of each frame of the pad
+    /// Number of screens that receive each frame of the pad
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub screens: usize,
-    /// Folder to work in, kept afterwards; a temporary one if not given
+    /// Folder to work in, kept afterwards [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Prints the results as one JSON object on the last line
@@ -90,28 +90,28 @@ pub struct HostileArguments {
     program: ServerProgram,
 }
 
-/// A kind of hostile client.
+/// Kind of hostile client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Statements at and beyond the limits, over HTTP and over the wire, with cancels
     Sql,
-    /// Requests that are nearly right, bodies that never end, answers that nobody reads
+    /// Almost valid requests, bodies that never end, unread answers
     Http,
-    /// Frames that are nearly right, floods, long histories and playbacks that nobody reads
+    /// Almost valid frames, floods, long histories and playbacks that are not read
     Websocket,
-    /// Messages of the PostgreSQL wire before and behind the login
+    /// Messages of the PostgreSQL wire before and after the login
     Postgres,
-    /// Line protocol over TCP that never ends, is forged, or nearly right
+    /// Line protocol over TCP that never ends, is forged, or is almost valid
     Lines,
-    /// Connections, thousands of them, that begin and do not go on
+    /// Thousands of connections that begin and then stall
     Connections,
 }
 
 impl Kind {
     const ALL: [Kind; 6] = [Kind::Sql, Kind::Http, Kind::Websocket, Kind::Postgres, Kind::Lines, Kind::Connections];
 
-    /// Clients that strike at a time.
+    /// Returns the number of clients that strike at the same time.
     fn clients(self) -> u64 {
         match self {
             Kind::Sql => 6,
@@ -133,42 +133,42 @@ impl Kind {
     }
 }
 
-/// What happened, and which strikes were under way.
+/// Event, with the strikes running at that time.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostileMoment {
     /// Seconds since the first strike.
     pub at_s: f64,
-    /// What happened.
+    /// Description of the event.
     pub what: String,
-    /// Kind, seed and beginning of each strike that was under way.
+    /// Kind, seed and beginning of each running strike.
     pub under_way: Vec<String>,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostileResult {
     machine: Machine,
     duration_s: f64,
     seed: u64,
-    /// Strikes by kind.
+    /// Number of strikes by kind.
     pub strikes: Vec<(Kind, u64)>,
-    /// Requests of well-behaved clients, the wait for an answer that one of a hundred exceeds, and the longest, in ms, by
-    /// the way they take.
+    /// For each kind of well-behaved client: number of requests, 99th percentile and max of the time to an answer, in
+    /// ms.
     pub answered: Vec<(String, u64, f64, f64)>,
-    /// What the server used.
+    /// Resources that the server used.
     pub usage: Usage,
-    /// When it held most memory.
+    /// Moment of its highest memory use.
     pub peak: HostileMoment,
-    /// The live updates that took longest, and what was under way.
+    /// Slowest live updates, with the strikes running at that time.
     pub slowest: Vec<HostileMoment>,
-    /// None if all is well.
+    /// Failures; empty if there are none.
     pub failures: Vec<HostileMoment>,
 }
 
-/// Strikes at a server.
+/// Attacks a server.
 ///
 /// # Errors
-/// If the server cannot be started, and if anything went wrong; the message names the seeds.
+/// If the server cannot be started, or anything failed; the message names the seeds.
 pub fn run(arguments: &HostileArguments) -> anyhow::Result<()> {
     let folder = WorkFolder::of(arguments.dir.as_deref())?;
     let dir = folder.path();
@@ -205,7 +205,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
         let (target, server) = (&target, &server);
         let (opened, all_open) = std::sync::mpsc::channel();
         let audience = scope.spawn(move || audience::watch(server, target, arguments.screens, opened));
-        // Nothing is sent: it ends when the screens are open, or cannot be opened.
+        // Nothing is sent: the channel closes when the screens are open, or failed to open.
         let _ = all_open.recv();
         for (kind, count) in kinds.iter().zip(&counts) {
             for _ in 0..kind.clients() {
@@ -260,7 +260,7 @@ fn strike(arguments: &HostileArguments, dir: &Path) -> anyhow::Result<HostileRes
     })
 }
 
-/// Says what of the well-behaved clients' waits is too long, and whether rows that were acknowledged are gone.
+/// Records a failure if a well-behaved client waited too long, or if acknowledged rows are missing.
 fn judge(
     arguments: &HostileArguments,
     target: &Target,
@@ -288,7 +288,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Gives the server a table to ask for: `m`, with numbers, text, and two tags.
+/// Creates a table for queries: `m`, with numbers, text, and two tags.
 fn fill(server: &ServerProcess) -> anyhow::Result<()> {
     let mut http = HttpConnection::open(server.http, PATIENCE)?;
     for part in 0..FRAMES / 1_000 {
@@ -306,7 +306,7 @@ fn fill(server: &ServerProcess) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks at the server until the time is over. Returns what it used, and the moment when it held most memory.
+/// Monitors the server until the time is over. Returns its resource use, and the moment of its highest memory use.
 fn watch(server: &ServerProcess, target: &Target, rss_mib: f64) -> (Usage, HostileMoment) {
     let mut usage = server.usage();
     let mut most = 0.0;

@@ -1,5 +1,5 @@
-//! A plain HTTP/1.1 client for measuring: one kept-alive connection, blocking, no allocation a request beyond
-//! its buffers. It knows `Content-Length` answers only, which is all the server gives to a write.
+//! A plain HTTP/1.1 client for measuring: one blocking keep-alive connection, no allocation per request beyond its
+//! buffers. It supports only answers with `Content-Length`, which is all the server sends for a write.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// Longest body of an answer that is read, in bytes.
+/// Max bytes of an answer's body.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// One connection to one server.
+/// Connection to one server.
 pub struct HttpConnection {
     reader: BufReader<TcpStream>,
     head: Vec<u8>,
     host: String,
 }
 
-/// What the server answered.
+/// Answer of the server.
 #[derive(Debug)]
 pub struct Answer {
     /// Status code.
@@ -47,30 +47,30 @@ impl HttpConnection {
         self.request("POST", path, body)
     }
 
-    /// The JSON of a GET that must succeed.
+    /// Returns the JSON of a GET that must succeed.
     ///
     /// # Errors
-    /// No answer, another status than 200, or no JSON.
+    /// No answer, a status other than 200, or invalid JSON.
     pub fn json(&mut self, path: &str) -> anyhow::Result<Value> {
         let answer = self.get(path)?;
         ensure!(answer.status == 200, "{path}: {} {}", answer.status, answer.body);
         Ok(serde_json::from_str(&answer.body)?)
     }
 
-    /// What `/api/sources` says of a source.
+    /// Returns a source from `/api/sources`.
     ///
     /// # Errors
-    /// As [`HttpConnection::json`], and a source that is not there.
+    /// As for [`HttpConnection::json`], or the source does not exist.
     pub fn source(&mut self, name: &str) -> anyhow::Result<Value> {
         let answer = self.json("/api/sources")?;
         let of = answer["sources"].as_array().context("sources")?.iter().find(|source| source["name"] == name);
         of.cloned().with_context(|| format!("no source {name}"))
     }
 
-    /// Counts in the first row of a query.
+    /// Returns the first row of a query as counts.
     ///
     /// # Errors
-    /// No answer, an error of SQL, no row, or a cell that is no count.
+    /// No answer, an SQL error, no row, or a cell that is not a count.
     pub fn sql_row(&mut self, sql: &str) -> anyhow::Result<Vec<u64>> {
         let answer = self.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
         ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);
@@ -116,7 +116,7 @@ impl HttpConnection {
         Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
     }
 
-    /// Reads one line of the head, without its end.
+    /// Reads one line of the head, without its line break.
     fn line(&mut self, line: &mut String) -> io::Result<()> {
         line.clear();
         if self.reader.read_line(line)? == 0 {
@@ -127,10 +127,10 @@ impl HttpConnection {
     }
 }
 
-/// A count as JSON has it: a number, or the text of one.
+/// Reads a count from JSON: a number, or a string with one.
 ///
 /// # Errors
-/// It is neither.
+/// The value is neither.
 pub fn count(value: &Value) -> anyhow::Result<u64> {
     let count = value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
     count.with_context(|| format!("{value} is no count"))

@@ -1,8 +1,9 @@
-//! `strongback bench ingest`: how fast telemetry becomes durable, beside other engines in the same run.
+//! `strongback bench ingest`: the rate at which telemetry becomes durable, compared with other engines in the same
+//! run.
 //!
-//! Two questions. *Embedded*: pad data made beforehand into the store and into SQLite, on one core, with the
-//! same commits. *Server*: narrow rows of line protocol over HTTP and TCP into a server of its own process, and
-//! into those of others. Whatever is not read back does not count.
+//! Two parts. *Embedded*: pad data generated in advance into the store and into SQLite, on one core, with the same
+//! commits. *Server*: narrow rows of line protocol over HTTP and TCP into a server process, and into rival servers.
+//! Data that is not read back does not count.
 
 pub(crate) mod embedded;
 mod narrow;
@@ -27,19 +28,19 @@ use sizes::SizeResult;
 /// Options of `strongback bench ingest`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct IngestArguments {
-    /// Less data: under a minute
+    /// Uses less data: under a minute
     #[arg(long)]
     pub quick: bool,
-    /// Folder for the stores; a temporary one if none
+    /// Folder for the stores [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Prints the results as one JSON object on the last line
     #[arg(long)]
     pub json: bool,
-    /// Folder with recordings (launch, vehicle_j1939, inetx) whose bytes a point are printed as well
+    /// Folder with recordings (launch, vehicle_j1939, inetx) whose bytes per point are printed as well
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Only the embedded engines, or only the servers
+    /// Runs only the embedded engines, or only the servers
     #[arg(long, value_enum)]
     pub only: Option<Part>,
     #[command(flatten)]
@@ -48,7 +49,7 @@ pub struct IngestArguments {
     peers: PeerRecipes,
 }
 
-/// A part of the benchmark.
+/// Part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Pad data into the embedded store and SQLite.
@@ -57,12 +58,12 @@ pub enum Part {
     Servers,
 }
 
-/// When an engine commits.
+/// Commit rule of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
-    /// After each 50 ms of pad time, as if the data came live: about 3,400 points.
+    /// After each 50 ms of pad time, as if the data arrived live: about 3,400 points.
     PadTime,
-    /// Whenever 50 ms have passed on the clock, flat out.
+    /// Whenever 50 ms have passed on the clock, at full speed.
     WallTime,
 }
 
@@ -74,13 +75,13 @@ impl Cadence {
         }
     }
 
-    /// Whether a commit is due, after a stretch of 50 ms of pad time.
+    /// Returns whether a commit is due, after a span of 50 ms of pad time.
     fn due(self, last: Instant) -> bool {
         self == Cadence::PadTime || last.elapsed() >= Duration::from_millis(50)
     }
 }
 
-/// What is written, how often it is committed, and what must be found.
+/// Data to write, how often it is committed, and the expected result.
 struct Course<'a> {
     recording: &'a Recording,
     laps: u32,
@@ -93,13 +94,13 @@ impl<'a> Course<'a> {
         Course { recording, laps, cadence, checksum: recording.checksum(laps) }
     }
 
-    /// Each stretch of 50 ms of pad time, with its lap.
+    /// Returns each span of 50 ms of pad time, with its lap.
     fn stretches(&self) -> impl Iterator<Item = (u32, &'a [RecordedFrame])> {
         let recording = self.recording;
         (0..self.laps).flat_map(move |lap| recording.each_stretch().map(move |stretch| (lap, stretch)))
     }
 
-    /// Only what was read back and agrees counts.
+    /// Fails unless the data read back agrees with what was written.
     fn check(&self, points: u64, checksum: u64) -> anyhow::Result<()> {
         let expected = self.recording.points() * u64::from(self.laps);
         if points != expected || checksum != self.checksum {
@@ -112,28 +113,28 @@ impl<'a> Course<'a> {
     }
 }
 
-/// What one engine did with the recording.
+/// Result of one engine on the recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineResult {
     /// Name and version.
     pub engine: String,
-    /// When it committed.
+    /// Commit rule.
     pub cadence: &'static str,
-    /// What a commit is worth.
+    /// Durability of a commit.
     pub durability: String,
-    /// Points written, read back, and found equal.
+    /// Number of points written, read back, and found equal.
     pub points: u64,
-    /// From the first append to the end of the last commit.
+    /// Time from the first append to the end of the last commit, in seconds.
     pub seconds: f64,
-    /// Processor time in it.
+    /// Processor time in that span, in seconds.
     pub cpu_s: f64,
-    /// Commits.
+    /// Number of commits.
     pub commits: u64,
     /// Median time of a commit in microseconds.
     pub commit_us_p50: f64,
-    /// 99th percentile of it.
+    /// 99th percentile of the time of a commit in microseconds.
     pub commit_us_p99: f64,
-    /// Bytes on disk for each point; none if nothing was sealed.
+    /// Bytes on disk per point; `None` if nothing was sealed.
     pub bytes_per_point: Option<f64>,
 }
 
@@ -152,7 +153,7 @@ struct IngestReport {
     servers: Vec<NarrowResult>,
 }
 
-/// Runs it and prints its tables.
+/// Runs the benchmark and prints its tables.
 ///
 /// # Errors
 /// An engine that loses or changes a point, or a folder that cannot be written.
@@ -195,7 +196,7 @@ fn embedded(quick: bool, dir: &Path, report: &mut IngestReport) -> anyhow::Resul
     let seconds = if quick { 20 } else { 60 };
     let recording = Recording::of_pad(seconds, 1_763_653_267_000_000_000);
     println!("Durable ingest, embedded, one core: pad data made beforehand, every point read back\n");
-    // Flat out, one lap would be over before the second commit.
+    // At full speed, one lap would be over before the second commit.
     for (cadence, laps) in [(Cadence::PadTime, 1), (Cadence::WallTime, if quick { 4 } else { 10 })] {
         let course = Course::new(&recording, laps, cadence);
         let ours = in_folder(dir, "strongback", |dir| embedded::run(&course, dir))?;
@@ -237,7 +238,7 @@ fn print_servers(results: &[NarrowResult]) {
     println!();
 }
 
-/// Runs an engine on one core in a folder of its own, which is removed.
+/// Runs an engine on one core in a folder of its own, which is removed afterwards.
 fn in_folder(
     dir: &Path,
     name: &str,
@@ -277,7 +278,7 @@ fn print_embedded(results: &[EngineResult]) {
     }
 }
 
-/// The value below which a share of the values lies; 0 of none. Sorts them.
+/// Returns the value below which a share of the values lies, or 0 if there are none. Sorts them.
 pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() as f64 * share) as usize;

@@ -1,9 +1,9 @@
-//! The program behind `strongback bench`: measurements against other engines, and tests that kill, starve and attack the
-//! server.
+//! The library behind `strongback bench`: measurements against other engines, and tests that kill, starve and attack
+//! the server.
 //!
-//! It starts the server as a process of its own and talks to it as clients do; only the store and the decoders are also
-//! called directly. Every benchmark prints its tables, the machine it ran on, and with `--json` one object for scripts.
-//! Read first: [`command::BenchCommand`], the list of benchmarks.
+//! It starts the server in a separate process and communicates with it as clients do; only the store and the decoders
+//! are also called directly. Every benchmark prints its tables, the machine it ran on, and with `--json` one object
+//! for scripts. Read first: [`command::BenchCommand`], the list of benchmarks.
 //!
 //! ```
 //! use clap::Parser;

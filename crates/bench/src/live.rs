@@ -1,12 +1,12 @@
-//! `strongback bench live`: from the stamp inside the payload to after decoding at a subscriber.
+//! `strongback bench live`: the latency from the stamp inside the payload to decoded values at a subscriber.
 //!
 //! ```text
 //!  pad or publisher ── sockets ──→ server ── WebSocket ──→ clients, in this process
 //!  stamps its samples              a process of its own     read the same clock
 //! ```
 //!
-//! Screens are told of every frame; endpoints are those of a launch, 150 and then 1,024 of them at 5 Hz; topics are those
-//! of a robot arm, at 60 Hz. A figure is sender, socket, server, WebSocket and decoding together.
+//! Screens receive every frame; endpoints are those of a launch, 150 and then 1,024 of them at 5 Hz; topics are those
+//! of a robot arm, at 60 Hz. A figure includes sender, socket, server, WebSocket and decoding.
 
 pub(crate) mod client;
 pub(crate) mod crowd;
@@ -27,14 +27,14 @@ use crate::machine::Machine;
 use crate::serving::{Ports, ServerProcess, ServerProgram, wait_for_channels};
 use crate::table::{Table, short};
 
-/// Endpoints of a launch.
+/// Number of endpoints of a launch.
 const ENDPOINTS: usize = 150;
-/// As many as the server is meant for.
+/// Number of endpoints that the server is designed for.
 const CROWD: usize = 1_024;
-/// Room for all of them from one address.
+/// Limits that allow all of them from one address.
 const ROOM: &str = "\n[live]\nmax_clients = 1200\nmax_clients_per_address = 1200\n";
 
-/// What is measured.
+/// Part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LivePart {
     /// 20 subscribers, every frame
@@ -43,7 +43,7 @@ pub enum LivePart {
     Endpoints,
     /// 1,024 endpoints at 5 Hz
     Crowd,
-    /// 150 endpoints for an hour, minute by minute: only where it is asked for
+    /// 150 endpoints for an hour, minute by minute; only on request
     Soak,
     /// 1 to 1,024 consumers of 1 to 130 topics at 60 Hz
     Topics,
@@ -52,22 +52,22 @@ pub enum LivePart {
 /// Options of `strongback bench live`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LiveArguments {
-    /// Some seconds of each part
+    /// Runs some seconds of each part
     #[arg(long)]
     pub quick: bool,
-    /// Only this part; all if not given
+    /// Runs only this part [default: all]
     #[arg(long, value_name = "PART")]
     pub only: Option<LivePart>,
-    /// How long the endpoints are watched in each form, in seconds
+    /// Time for which the endpoints are measured in each form, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub endpoints_s: u64,
-    /// Consumers of topics, in the place of those of the table
+    /// Numbers of consumers of topics, instead of those of the table
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub consumers: Vec<usize>,
-    /// Topics of each, likewise
+    /// Numbers of topics per consumer, instead of those of the table
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = topics::at_most_all)]
     pub topics: Vec<usize>,
-    /// How long a soak lasts, in minutes
+    /// Length of a soak, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     pub soak_min: u64,
     /// Prints the results as one JSON object on the last line
@@ -87,10 +87,10 @@ struct LiveReport {
     topics: Vec<CrowdResult>,
 }
 
-/// Runs it and prints its tables.
+/// Runs the benchmark and prints its tables.
 ///
 /// # Errors
-/// A server that cannot be started, falls silent, or sends nothing.
+/// A server that cannot be started, stops answering, or sends nothing.
 pub fn run(arguments: &LiveArguments) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("temporary folder")?;
     let machine = Machine::look(dir.path())?;

@@ -9,12 +9,12 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-/// Where the figures come from.
+/// Machine that the figures were measured on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processor as it names itself.
+    /// Name of the processor.
     pub processor: String,
-    /// Cores this process may use.
+    /// Number of cores this process may use.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -22,14 +22,14 @@ pub struct Machine {
     pub kernel: String,
     /// File system of the benchmark's folder.
     pub file_system: String,
-    /// Processes that wanted a core over the last minute: what else ran beside the benchmark.
+    /// Load average over the last minute, which shows what else ran during the benchmark.
     pub load: f64,
     /// Median of a 4 KiB write and fdatasync on a file with its blocks already written, in microseconds.
     pub sync_us: f64,
 }
 
 impl Machine {
-    /// Looks at the machine; `dir` is where the benchmark writes.
+    /// Examines the machine; `dir` is the benchmark's folder.
     pub fn look(dir: &Path) -> anyhow::Result<Machine> {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -48,7 +48,7 @@ impl Machine {
         })
     }
 
-    /// One line for the head of a table.
+    /// Returns one line for the head of a table.
     pub fn line(&self) -> String {
         format!(
             "{}, {} cores, {} MiB, Linux {}, {}, fdatasync {:.0} µs, load {:.1}",
@@ -57,7 +57,7 @@ impl Machine {
     }
 }
 
-/// The type of the mount that holds a folder: the longest mount point that leads to it.
+/// Returns the type of the file system of a folder: that of the longest mount point that is a prefix of its path.
 fn file_system(dir: &Path, mounts: &str) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mut best = (0, String::from("unknown"));
@@ -90,18 +90,18 @@ fn sync_us(dir: &Path) -> std::io::Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 pub fn thread_time() -> Duration {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| processor_time(&usage))
 }
 
-/// Processor time, in user code and in the kernel.
+/// Returns the processor time, in user code and in the kernel.
 pub(crate) fn processor_time(usage: &Usage) -> Duration {
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
     Duration::from_secs_f64(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// Runs `work` on one core: this thread and those it starts stay there until it returns.
+/// Runs `work` on one core: this thread and those it starts stay on it until it returns.
 pub fn on_one_core<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let all = sched_getaffinity(Pid::from_raw(0)).context("which cores this thread may use")?;
     let first = (0..CpuSet::count()).rev().find(|cpu| all.is_set(*cpu).unwrap_or(false)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The program behind `strongback bench`, beside the server's so that no rival is linked into that.
+//! The program behind `strongback bench`, separate from the server's so that no rival is linked into that.
 
 use std::process::ExitCode;
 

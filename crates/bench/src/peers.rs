@@ -1,30 +1,30 @@
-//! Real rivals, started by the recipes in `peers/`. One that cannot be had is left out, with the reason.
+//! Rival servers, started by the recipes in `peers/`. One that is not available is left out, and the reason printed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the recipes are.
+/// Location of the recipes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerRecipes {
-    /// Folder with the recipes that start QuestDB, InfluxDB and PostgreSQL; `peers` if it is there
+    /// Folder with the recipes that start QuestDB, InfluxDB and PostgreSQL [default: `peers` if it exists]
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }
 
-/// A rival.
+/// Rival server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// QuestDB 9.3.
     QuestDb,
     /// InfluxDB 1.6.
     InfluxDb,
-    /// PostgreSQL of the system.
+    /// PostgreSQL as installed on the system.
     Postgres,
 }
 
 impl Peer {
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::QuestDb => "QuestDB 9.3.4",
@@ -41,17 +41,17 @@ impl Peer {
         }
     }
 
-    /// Its line protocol over HTTP.
+    /// Returns the address of its line protocol over HTTP.
     pub fn http(self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, if self == Peer::QuestDb { 19000 } else { 18086 }).into()
     }
 
-    /// Its line protocol over TCP (QuestDB).
+    /// Returns the address of its line protocol over TCP (QuestDB).
     pub fn ilp(self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, 19009).into()
     }
 
-    /// How to reach its PostgreSQL wire.
+    /// Returns the connection string of its PostgreSQL wire.
     pub fn postgres(self) -> &'static str {
         match self {
             Peer::QuestDb => "host=127.0.0.1 port=18812 user=admin password=quest dbname=qdb",
@@ -59,7 +59,7 @@ impl Peer {
         }
     }
 
-    /// What an acknowledged write is worth there.
+    /// Returns the durability of an acknowledged write.
     pub fn durability(self) -> &'static str {
         match self {
             Peer::QuestDb => "not synced (its default)",
@@ -69,9 +69,9 @@ impl Peer {
     }
 }
 
-/// A rival that runs; ended when dropped.
+/// Running rival; ended when dropped.
 pub struct RunningPeer {
-    /// Which.
+    /// Rival that runs.
     pub peer: Peer,
     stop: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! `strongback bench query`: the last 500 ms of 8 channels through the PostgreSQL wire, over and over on four
-//! connections, while the pad's data comes in.
+//! `strongback bench query`: the last 500 ms of 8 channels through the PostgreSQL wire, repeatedly on four
+//! connections, while the pad's data is being received.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -20,17 +20,17 @@ use crate::serving::{ServerProcess, ServerProgram, start_pad_at};
 use crate::table::{Table, short};
 
 const CONNECTIONS: usize = 4;
-/// What a client reads at a time at most: an answer of 500 rows has 58 kB.
+/// Max bytes that a client reads at a time: an answer of 500 rows has 58 kB.
 const READ_BYTES: usize = 64 << 10;
-/// Longest wait for the pad's first data.
+/// Max time to wait for the pad's first data.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Options of `strongback bench query`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct QueryArguments {
-    /// Five seconds a question instead of twenty
+    /// Measures five seconds per question instead of twenty
     #[arg(long)]
     pub quick: bool,
     /// Prints the results as one JSON object on the last line
@@ -42,13 +42,13 @@ pub struct QueryArguments {
     peers: PeerRecipes,
 }
 
-/// What is asked: 8 channels of one stream.
+/// Question: 8 channels of one stream.
 struct Question {
     name: &'static str,
     table: &'static str,
     filter: &'static str,
     channels: [&'static str; 8],
-    /// Rows a complete answer has, nearly.
+    /// Approximate number of rows in a complete answer.
     rows: usize,
 }
 
@@ -87,7 +87,7 @@ const QUESTIONS: [Question; 2] = [
     },
 ];
 
-/// How an engine spells the question.
+/// SQL dialect of an engine.
 #[derive(Clone, Copy)]
 enum Dialect {
     Strongback,
@@ -107,26 +107,26 @@ impl Question {
     }
 }
 
-/// What an engine answered.
+/// Result of one engine and one question.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueryResult {
-    /// Engine.
+    /// Name of the engine.
     pub engine: String,
-    /// What was asked.
+    /// Name of the question.
     pub question: &'static str,
-    /// What a stored row was worth at that time.
+    /// Durability of a stored row at that time.
     pub durability: String,
-    /// Queries answered.
+    /// Number of queries answered.
     pub queries: u64,
-    /// Of them without a row.
+    /// Number of answers without a row.
     pub empty: u64,
-    /// Rows in an answer, on average.
+    /// Mean number of rows in an answer.
     pub rows: f64,
-    /// Answers a second over all connections.
+    /// Answers per second over all connections.
     pub queries_per_s: f64,
     /// Median time of an answer in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the time of an answer in milliseconds.
     pub p99_ms: f64,
 }
 
@@ -137,10 +137,10 @@ struct QueryReport {
     results: Vec<QueryResult>,
 }
 
-/// Runs it and prints its table.
+/// Runs the benchmark and prints its table.
 ///
 /// # Errors
-/// Our server failing, or an engine whose answers are empty.
+/// Strongback failing, or an engine whose answers are empty.
 pub fn run(arguments: &QueryArguments) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("temporary folder")?;
     let machine = Machine::look(dir.path())?;
@@ -251,7 +251,7 @@ async fn ask_all(
     Ok(())
 }
 
-/// Until an answer has nine tenths of its rows: the pad is there and half a second old.
+/// Waits until an answer has nine tenths of its rows: the pad has then been sending for half a second.
 async fn wait_for_data(config: &str, sql: &str, rows: usize) -> anyhow::Result<()> {
     let begin = Instant::now();
     loop {
@@ -271,8 +271,8 @@ async fn wait_for_data(config: &str, sql: &str, rows: usize) -> anyhow::Result<(
     }
 }
 
-/// Asks until the time is over: the time of each answer in milliseconds, empty answers, rows. Every value is
-/// decoded, and none may be NULL.
+/// Queries until the time is over. Returns the time of each answer in milliseconds, and the numbers of empty answers
+/// and of rows. Every value is decoded, and none may be NULL.
 async fn ask(config: &str, sql: &str, until: Instant) -> anyhow::Result<(Vec<f64>, u64, u64)> {
     let (client, connection) = connect(config).await?;
     let asking = async move {
@@ -295,13 +295,13 @@ async fn ask(config: &str, sql: &str, until: Instant) -> anyhow::Result<(Vec<f64
         std::hint::black_box((newest, sum));
         anyhow::Ok((times_ms, empty, rows))
     };
-    // Both in one task: an answer goes from the socket to its reader without a change of threads.
+    // Both in one task, so that an answer goes from the socket to its reader without switching threads.
     let (asked, connected) = tokio::join!(asking, connection);
     connected?;
     asked
 }
 
-/// A connection that reads as much of an answer at a time as there is.
+/// Opens a connection with a read buffer large enough for an answer.
 async fn connect(config: &str) -> anyhow::Result<(Client, Connection<BufReader<TcpStream>, NoTlsStream>)> {
     let config: Config = config.parse().context("address of the engine")?;
     let ([Host::Tcp(host)], [port]) = (config.get_hosts(), config.get_ports()) else {

@@ -1,17 +1,17 @@
-//! Pad data made beforehand: the same frames for every engine of a run, and the checksum that proves them.
+//! Pad data generated in advance: the same frames for every engine of a run, and a checksum to verify them.
 
 use strongback_sim::{Cell, Pad, PadOptions, PadSource, PadStream};
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, Value};
 
-/// Frames between two commits: 50 ms of pad time.
+/// Time between two commits: 50 ms of pad time.
 pub const CADENCE_NS: i64 = 50_000_000;
 
-/// A frame of a recording.
+/// Frame of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedFrame {
     /// Index into [`Recording::streams`].
     pub stream: usize,
-    /// Its ordinal in its stream.
+    /// Row number in its stream.
     pub row: u64,
     /// Source time, nanoseconds since 1970 UTC.
     pub time_ns: i64,
@@ -19,24 +19,24 @@ pub struct RecordedFrame {
     count: usize,
 }
 
-/// Pad data in memory, as the server would store it: iNET-X values as f32, line-protocol numbers as the f64
-/// of their decimal text.
+/// Pad data in memory, as the server would store it: iNET-X values as f32, line-protocol numbers as the f64 of their
+/// decimal text.
 pub struct Recording {
     /// Streams of the pad.
     pub streams: Vec<StreamSpec>,
-    /// Frames in the order of their sending.
+    /// Frames in sending order.
     pub frames: Vec<RecordedFrame>,
-    /// Ends of the stretches of 50 ms, as indexes into `frames`.
+    /// Ends of the spans of 50 ms, as indices into `frames`.
     pub stretches: Vec<usize>,
-    /// Nanoseconds of pad time.
+    /// Length in nanoseconds of pad time.
     pub span_ns: i64,
-    /// Frames of each stream.
+    /// Number of frames of each stream.
     pub rows: Vec<u64>,
     cells: Vec<Value<'static>>,
 }
 
 impl Recording {
-    /// Records `seconds` of the pad around lift-off: countdown, engine start, flight. `start_ns` is when it begins.
+    /// Records `seconds` of the pad around lift-off (countdown, engine start, flight), beginning at `start_ns`.
     pub fn of_pad(seconds: u32, start_ns: i64) -> Recording {
         let t0_ms = i64::from(seconds) * 600;
         let mut pad = Pad::new(PadOptions { seed: 20_261_120, loss: 0.0, t0_ms });
@@ -57,7 +57,7 @@ impl Recording {
         Recording { streams, frames, stretches, span_ns: i64::from(seconds) * 1_000_000_000, rows, cells }
     }
 
-    /// A frame as it comes in a later lap: the same values, its time and row moved on.
+    /// Returns a frame as it is in a later lap: the same values, with time and row advanced.
     pub fn in_lap(&self, frame: &RecordedFrame, lap: u32) -> RecordedFrame {
         RecordedFrame {
             row: frame.row + u64::from(lap) * self.rows[frame.stream],
@@ -66,7 +66,7 @@ impl Recording {
         }
     }
 
-    /// Sum over all points of some laps of [`point_hash`].
+    /// Returns the sum of [`point_hash`] over all points of some laps.
     pub fn checksum(&self, laps: u32) -> u64 {
         let mut sum = 0u64;
         for lap in 0..laps {
@@ -80,24 +80,24 @@ impl Recording {
         sum
     }
 
-    /// The values of a frame, one a channel of its stream.
+    /// Returns the values of a frame, one for each channel of its stream.
     pub fn cells(&self, frame: &RecordedFrame) -> &[Value<'static>] {
         &self.cells[frame.first..frame.first + frame.count]
     }
 
-    /// Values in it.
+    /// Returns the number of values in it.
     pub fn points(&self) -> u64 {
         self.cells.len() as u64
     }
 
-    /// Frames of each stretch of 50 ms.
+    /// Returns the frames of each span of 50 ms.
     pub fn each_stretch(&self) -> impl Iterator<Item = &[RecordedFrame]> {
         let starts = std::iter::once(0).chain(self.stretches.iter().copied());
         starts.zip(&self.stretches).map(|(from, to)| &self.frames[from..*to])
     }
 }
 
-/// A stream of the pad as the server declares it.
+/// Returns a stream of the pad as the server declares it.
 fn stream_spec(stream: &PadStream) -> StreamSpec {
     let channels = stream.channels.iter().map(|channel| {
         let fti = stream.source == PadSource::Fti;
@@ -127,7 +127,7 @@ fn stream_spec(stream: &PadStream) -> StreamSpec {
 fn stored_value(source: PadSource, cell: Cell) -> Value<'static> {
     match cell {
         Cell::Quantised { value, .. } | Cell::F32(value) if source == PadSource::Fti => Value::F32(value),
-        // A decimal that an f32 prints always parses.
+        // A decimal printed from an f32 always parses.
         Cell::Quantised { value, .. } | Cell::F32(value) => Value::F64(value.to_string().parse().unwrap_or(f64::NAN)),
         Cell::F64(value) => Value::F64(value),
         Cell::I64(value) => Value::I64(value),
@@ -136,8 +136,8 @@ fn stored_value(source: PadSource, cell: Cell) -> Value<'static> {
     }
 }
 
-/// A number that depends on where a point is and on its value: the same from any engine that kept it
-/// exactly. f32 and f64 of the same number agree, as do bool and 0 or 1.
+/// Returns a hash of a point's position and value: the same for any engine that stored it exactly. f32 and f64 of the
+/// same number agree, as do bool and 0 or 1.
 pub fn point_hash(stream: usize, row: u64, channel: usize, time_ns: i64, value: Value<'_>) -> u64 {
     let bits = match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! A server of its own process, as users start it, and the simulated pad that feeds it.
+//! A server process, as users start it, and the simulated pad that feeds it.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,24 +13,24 @@ use serde_json::Value;
 
 use crate::http::HttpConnection;
 
-/// Longest wait for a started server to answer, and for an ended one to go.
+/// Max time for a started server to answer, and for a stopped one to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks at something that will come.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Which program is measured.
+/// Program to be measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerProgram {
-    /// The server's program [default: `strongback` beside this one]
+    /// Path of the server's program [default: `strongback` next to this one]
     #[arg(long, value_name = "PATH")]
     pub server: Option<PathBuf>,
 }
 
 impl ServerProgram {
-    /// Where it is.
+    /// Returns the path of the program.
     ///
     /// # Errors
-    /// None is named, and there is none beside this program.
+    /// No path is given, and there is no server next to this program.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
         if let Some(named) = &self.server {
             return Ok(named.clone());
@@ -43,14 +43,14 @@ impl ServerProgram {
     }
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Usage {
     /// Processor time in seconds.
     pub cpu_s: f64,
-    /// Memory held now, in MiB.
+    /// Current resident memory, in MiB.
     pub rss_mib: f64,
-    /// Most memory held at once, in MiB.
+    /// Max resident memory so far, in MiB.
     pub rss_mib_max: f64,
 }
 
@@ -68,12 +68,12 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Ports that nobody has, all different.
+    /// Reserves free ports, all different.
     ///
     /// # Errors
-    /// As the system has them.
+    /// Any error of the system.
     pub fn reserve<const N: usize>() -> anyhow::Result<[Ports; N]> {
-        // Held together, so that they differ.
+        // Hold all of them, so that they differ.
         let mut held = Vec::new();
         let mut tcp = || -> anyhow::Result<SocketAddr> {
             held.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
@@ -89,7 +89,7 @@ impl Ports {
     }
 }
 
-/// A running `strongback serve`.
+/// Running `strongback serve`.
 pub struct ServerProcess {
     child: Child,
     program: PathBuf,
@@ -108,23 +108,23 @@ impl ServerProcess {
     /// Starts a server on a folder, with the pad's layouts and units, at free ports, and waits until it is healthy.
     ///
     /// # Errors
-    /// A server that ends or stays silent; its last words are in the message.
+    /// The server ends or does not answer; the end of its log is in the message.
     pub fn start(program: &ServerProgram, dir: &Path) -> anyhow::Result<ServerProcess> {
         let [ports] = Ports::reserve()?;
         ServerProcess::start_at(program, dir, &ports, &strongback_sim::pad_config_at(ports.fti))
     }
 
-    /// The same at given ports, with a configuration that listens for packets as it says.
+    /// Starts a server at given ports, with a configuration that defines where it listens for packets.
     ///
     /// # Errors
-    /// As [`ServerProcess::start`].
+    /// As for [`ServerProcess::start`].
     pub fn start_at(program: &ServerProgram, dir: &Path, ports: &Ports, text: &str) -> anyhow::Result<ServerProcess> {
         let mut server = ServerProcess::spawn(program, dir, &dir.join("store"), ports, text, &[])?;
         server.wait_until_healthy()?;
         Ok(server)
     }
 
-    /// The same without a wait, with its data in another folder, and with variables of the environment.
+    /// Starts a server without waiting, with its data in another folder, and with environment variables.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -158,17 +158,17 @@ impl ServerProcess {
     /// Waits until the server is healthy.
     ///
     /// # Errors
-    /// It ends or stays silent; its last words are in the message.
+    /// The server ends or does not answer; the end of its log is in the message.
     pub fn wait_until_healthy(&mut self) -> anyhow::Result<()> {
         let healthy = self.becomes_healthy(PATIENCE)?;
         ensure!(healthy, "the server was not healthy within {PATIENCE:?}: {}", self.last_words());
         Ok(())
     }
 
-    /// Waits until the server is healthy, at most so long. Returns whether it is.
+    /// Waits until the server is healthy, for at most `patience`. Returns whether it is.
     ///
     /// # Errors
-    /// It ended; its last words are in the message.
+    /// The server ended; the end of its log is in the message.
     pub fn becomes_healthy(&mut self, patience: Duration) -> anyhow::Result<bool> {
         let begin = Instant::now();
         loop {
@@ -188,7 +188,7 @@ impl ServerProcess {
         }
     }
 
-    /// Starts the simulated pad against it.
+    /// Starts the simulated pad, sending to the server.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -196,7 +196,7 @@ impl ServerProcess {
         self.start_pad_with(dir, "")
     }
 
-    /// The same with `more` of its flags.
+    /// Starts the simulated pad with additional flags.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -204,23 +204,23 @@ impl ServerProcess {
         start_pad(&self.program, dir, self.fti, self.ilp, more)
     }
 
-    /// What it has used.
+    /// Returns the resources it has used.
     pub fn usage(&self) -> Usage {
         usage(self.child.id())
     }
 
-    /// SIGTERM; it must end with code 0.
+    /// Stops the server with SIGTERM; it must exit with code 0.
     ///
     /// # Errors
-    /// Another code, or no end.
+    /// The server exits with another code, or does not end.
     pub fn stop(mut self) -> anyhow::Result<()> {
         end(&mut self.child).with_context(|| self.last_words())
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses the signal.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("SIGKILL")?;
         self.child.wait().context("the killed server")?;
@@ -230,7 +230,7 @@ impl ServerProcess {
     /// Fails if the server has ended.
     ///
     /// # Errors
-    /// It has; its code and last words are in the message.
+    /// The server has ended; its code and the end of its log are in the message.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -238,12 +238,13 @@ impl ServerProcess {
         }
     }
 
-    /// The end of what it said.
+    /// Returns the end of its log.
     pub fn last_words(&self) -> String {
         last_lines(&self.log, 12)
     }
 
-    /// Panics that it logged after the first `read` bytes of its log; `read` moves to the end of the last whole line.
+    /// Returns panics logged after the first `read` bytes of its log, and moves `read` to the end of the last whole
+    /// line.
     ///
     /// A panic is a defect even where the server catches it and answers.
     pub fn panics(&self, read: &mut u64) -> Vec<String> {
@@ -267,17 +268,17 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Starts the pad against any line-protocol server.
+/// Starts the pad, sending to any line-protocol server.
 ///
 /// # Errors
 /// The program cannot be started.
 pub fn start_pad_at(program: &ServerProgram, dir: &Path, ilp: SocketAddr) -> anyhow::Result<Helper> {
-    // Its packets go to a port that this socket had: nobody listens there.
+    // Its packets go to a port that was just freed, so there is no receiver.
     let fti = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     start_pad(&program.path()?, dir, fti, ilp, "")
 }
 
-/// Starts the pad against anything, with `more` of its flags.
+/// Starts the pad with given receivers and additional flags.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -288,7 +289,7 @@ pub fn start_pad(program: &Path, dir: &Path, fti: SocketAddr, ilp: SocketAddr, m
     Helper::start(program, dir, "pad", &words)
 }
 
-/// A process beside the server, whose standard output is kept.
+/// Process that runs alongside the server, whose standard output is kept.
 pub struct Helper {
     name: String,
     child: Child,
@@ -297,10 +298,10 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts a program with its words; `name` is that of its files in the folder.
+    /// Starts a program with its arguments; `name` is that of its files in the folder.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(program: &Path, dir: &Path, name: &str, words: &[&str]) -> anyhow::Result<Helper> {
         let (out, log) = (dir.join(format!("{name}.json")), dir.join(format!("{name}.log")));
         let child = Command::new(program)
@@ -313,10 +314,10 @@ impl Helper {
         Ok(Helper { name: name.to_owned(), child, out, log })
     }
 
-    /// Waits until it said its first line.
+    /// Waits until the process has printed its first line.
     ///
     /// # Errors
-    /// It ends, or says nothing.
+    /// The process ends, or prints nothing.
     pub fn wait_for_line(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         while !std::fs::read_to_string(&self.out)?.contains('\n') {
@@ -331,10 +332,10 @@ impl Helper {
         Ok(())
     }
 
-    /// Waits until it ended by itself.
+    /// Waits until the process ends.
     ///
     /// # Errors
-    /// It fails, or goes on.
+    /// The process fails, or does not end in time.
     pub fn wait(&mut self, patience: Duration) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
@@ -347,24 +348,24 @@ impl Helper {
         }
     }
 
-    /// What it has used.
+    /// Returns the resources it has used.
     pub fn usage(&self) -> Usage {
         usage(self.child.id())
     }
 
-    /// Ends it; its report.
+    /// Stops the process and returns its report.
     ///
     /// # Errors
-    /// It does not end with code 0, or says nothing.
+    /// The process does not exit with code 0, or prints nothing.
     pub fn stop(mut self) -> anyhow::Result<Value> {
         end(&mut self.child).with_context(|| format!("{}: {}", self.name, self.last_words()))?;
         self.report()
     }
 
-    /// The last line that it said.
+    /// Returns the last line it printed, as JSON.
     ///
     /// # Errors
-    /// There is none, or it is no JSON.
+    /// There is no line, or it is not JSON.
     pub fn report(&self) -> anyhow::Result<Value> {
         let said = std::fs::read_to_string(&self.out)?;
         let last = said.lines().last().with_context(|| format!("{} reported nothing", self.name))?;
@@ -382,7 +383,7 @@ impl Drop for Helper {
     }
 }
 
-/// Beside the pad's groups: a thousand neighbours, between two copies of the number of their cycle.
+/// Configuration in addition to the pad's groups: a thousand neighbours between two copies of their cycle's number.
 pub const STRAIN: &str = r#"
 [[source.group]]
 table = "plc.strain"
@@ -391,10 +392,10 @@ mode = "cyclic-notification"
 cycle_ms = 1.0
 "#;
 
-/// Waits until a server's channels no longer grow in number: what sends them has begun.
+/// Waits until the number of a server's channels stops growing, because the senders have started.
 ///
 /// # Errors
-/// No answer, or nothing comes.
+/// The server does not answer, or receives nothing.
 pub(crate) fn wait_for_channels(http: SocketAddr) -> anyhow::Result<()> {
     let mut http = HttpConnection::open(http, PATIENCE)?;
     let begin = Instant::now();
@@ -413,7 +414,7 @@ pub(crate) fn wait_for_channels(http: SocketAddr) -> anyhow::Result<()> {
     }
 }
 
-/// The end of a log.
+/// Returns the end of a log.
 pub(crate) fn last_lines(log: &Path, count: usize) -> String {
     let log = std::fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -421,7 +422,7 @@ pub(crate) fn last_lines(log: &Path, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// SIGTERM; it must end with code 0.
+/// Stops a process with SIGTERM; it must exit with code 0.
 fn end(child: &mut Child) -> anyhow::Result<()> {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
@@ -436,19 +437,19 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
     }
 }
 
-/// Kills what still runs.
+/// Kills a process that is still running.
 fn put_away(child: &mut Child) {
     if matches!(child.try_wait(), Ok(None)) {
-        // It is on its way out with us; what cannot be killed is gone already.
+        // A process that cannot be killed has already ended.
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// What a process has used so far.
+/// Returns the resources that a process has used so far.
 pub(crate) fn usage(pid: u32) -> Usage {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // After the name in parentheses: state is the third field, user and system time are the 14th and 15th.
+    // Fields after the name in parentheses: state is the third, user and system time are the 14th and 15th.
     let stat = read("stat");
     let ticks: u64 = stat
         .rsplit(')')
@@ -460,6 +461,6 @@ pub(crate) fn usage(pid: u32) -> Usage {
         let kib = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default();
         kib.trim().trim_end_matches(" kB").parse().unwrap_or(0.0) / 1024.0
     };
-    // USER_HZ is 100 on every Linux that we run on.
+    // USER_HZ is 100 on every Linux that is supported.
     Usage { cpu_s: ticks as f64 / 100.0, rss_mib: mib("VmRSS:"), rss_mib_max: mib("VmHWM:") }
 }

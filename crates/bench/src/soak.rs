@@ -1,11 +1,11 @@
-//! `strongback bench soak`: the whole server while others fill its disk and empty it, its clock leaps, packets come
-//! out of order, streams come and go, and it is killed or stopped and started again; then the books are compared.
+//! `strongback bench soak`: runs the whole server while its disk fills and empties, its clock leaps, packets are out
+//! of order, streams are intermittent, and it is killed or stopped and restarted; then the counts are compared.
 //!
-//! A round: the server starts on the folder of the last one; what it stored is compared with what it acknowledged
-//! ([`books`]); writers send lines over HTTP and note what is acknowledged, a sender sends numbered packets that are
-//! lost, doubled and put out of order ([`senders`]); meanwhile the disk fills and empties ([`ballast`]) and the
-//! clock leaps ([`leaps`]); at a random moment the server gets SIGKILL or SIGTERM. Nothing acknowledged may be
-//! missing but the oldest of each writer, and only if the disk was full. With `--dir`, a run goes on where the last
+//! A round: the server starts on the folder of the last one; its stored data is compared with what it acknowledged
+//! ([`books`]); writers send lines over HTTP and record what is acknowledged, a sender sends numbered packets that
+//! are lost, duplicated and reordered ([`senders`]); meanwhile the disk fills and empties ([`ballast`]) and the clock
+//! leaps ([`leaps`]); at a random moment the server gets SIGKILL or SIGTERM. Nothing acknowledged may be missing
+//! except the oldest rows of each writer, and only if the disk was full. With `--dir`, a run continues where the last
 //! one in that folder ended, so that a long soak may be run in parts.
 
 mod ballast;
@@ -29,110 +29,110 @@ use crate::clock::now_ns;
 use crate::serving::{Ports, ServerProcess, ServerProgram, last_lines};
 use crate::work_folder::WorkFolder;
 
-/// Longest wait for a server to start on a disk that is full.
+/// Max time for a server to start on a disk that is full.
 const PATIENCE_ON_A_FULL_DISK: Duration = Duration::from_secs(3);
 
-/// Arguments of `strongback bench soak`.
+/// Options of `strongback bench soak`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SoakArguments {
-    /// How often the server is ended and started again.
+    /// Number of rounds, each of which ends the server and starts it again.
     #[arg(long, default_value_t = 20)]
     pub rounds: u32,
-    /// Longest round, in seconds; a round lasts from a fifth of it on.
+    /// Max length of a round, in seconds; the min is a fifth of it.
     #[arg(long, default_value_t = 3.0)]
     pub round_s: f64,
-    /// End every round with SIGKILL; without it, half of them end with SIGTERM.
+    /// Ends every round with SIGKILL; otherwise half of them end with SIGTERM.
     #[arg(long)]
     pub kill: bool,
-    /// Rows a second of each of the four writers.
+    /// Rows per second of each of the four writers.
     #[arg(long, default_value_t = 5_000)]
     pub rows_per_s: u64,
-    /// Streams that come and go.
+    /// Number of intermittent streams.
     #[arg(long, default_value_t = 5_000)]
     pub streams: u32,
-    /// Size of the file system that is filled, in MiB: mounted in the folder, which takes root; 0: none, and the disk
-    /// stays as it is.
+    /// Size in MiB of the file system to fill, which is mounted in the folder and requires root; 0 mounts none and
+    /// leaves the disk as it is.
     #[arg(long, default_value_t = 256)]
     pub disk_mib: u64,
-    /// Which file system that is; its tools must be installed.
+    /// Type of that file system; its tools must be installed.
     #[arg(long, value_enum, default_value_t = FileSystem::Tmpfs)]
     pub file_system: FileSystem,
-    /// Leave the clock as it is. Without it the server's clock leaps, by libfaketime, which must be installed.
+    /// Does not change the clock; otherwise the server's clock leaps, by libfaketime, which must be installed.
     #[arg(long)]
     pub no_leaps: bool,
-    /// Five short rounds.
+    /// Runs five short rounds.
     #[arg(long)]
     pub quick: bool,
-    /// Seed of everything that is left to chance; a run says which it used.
+    /// Seed of all random choices; a run prints the seed it used.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Folder to work in, kept afterwards, and gone on with if it holds an earlier run; a temporary one if not given.
+    /// Folder to work in, kept afterwards; an earlier run in it is continued. A temporary one if not given.
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// Server to soak.
     #[command(flatten)]
     pub server: ServerProgram,
-    /// One JSON object on the last line.
+    /// Prints the results as one JSON object on the last line.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What is known of what was sent, kept in the folder between runs.
+/// Record of what was sent, kept in the folder between runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
     /// Nanoseconds since 1970 UTC at which the first run began.
     base_ns: i64,
-    /// Number of the next row that each writer sends; all below were acknowledged.
+    /// Number of the next row that each writer sends; all lower ones were acknowledged.
     writers: Vec<u64>,
-    /// The same of each stream that comes and goes.
+    /// Number of the next row of each intermittent stream.
     visitors: Vec<u64>,
-    /// Those of them whose newest request got no answer.
+    /// Intermittent streams whose last request got no answer.
     #[serde(default)]
     untold: std::ops::Range<usize>,
     /// Number of the next packet.
     next_packet: u64,
-    /// Whether the disk has been full since the first run: only then may the oldest rows be gone.
+    /// Whether the disk has been full since the first run: only then may the oldest rows be missing.
     was_full: bool,
-    /// First row that each writer's stream still had.
+    /// First row that is still stored of each writer's stream.
     first_kept: Vec<u64>,
-    /// Lowest sequence that a gap row of the packets named.
+    /// Lowest sequence in a gap row of the packets.
     #[serde(default)]
     oldest_gap: Option<i64>,
-    /// Whether gap rows of the packets have gone.
+    /// Whether gap rows of the packets have expired.
     #[serde(default)]
     gaps_gone: bool,
     report: SoakReport,
 }
 
-/// What a run found, added up over the runs in one folder. Any disagreement ends the run with an error instead.
+/// Result of a run, accumulated over the runs in one folder. Any disagreement ends the run with an error instead.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SoakReport {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Of these, ended with SIGKILL.
+    /// Number of rounds that ended with SIGKILL.
     pub kills: u32,
     /// Seconds under load.
     pub seconds: f64,
-    /// Rows acknowledged.
+    /// Number of rows acknowledged.
     pub rows_acknowledged: u64,
-    /// Requests that were refused for the time being.
+    /// Number of requests that were temporarily refused.
     pub refusals: u64,
-    /// Packets sent, copies and late ones counted.
+    /// Number of packets sent, including copies and late ones.
     pub packets_sent: u64,
-    /// Times that the disk was full.
+    /// Number of times that the disk was full.
     pub disk_full: u64,
-    /// Leaps of the clock.
+    /// Number of leaps of the clock.
     pub leaps: u64,
-    /// Most memory of the server in the first round and in the last one, in MiB.
+    /// Max memory of the server in the first round and in the last one, in MiB.
     pub rss_mib: (f64, f64),
-    /// Rows of writers that went, oldest first, while the disk was full.
+    /// Number of rows of writers that expired, oldest first, while the disk was full.
     pub rows_expired: u64,
 }
 
-/// Runs the rounds and prints what they found.
+/// Runs the rounds and prints their results.
 ///
 /// # Errors
-/// Any row that was acknowledged and is not there, any book that does not add up, a server that ends.
+/// An acknowledged row is missing, a count does not agree, or a server ends.
 pub fn run(arguments: &SoakArguments) -> anyhow::Result<()> {
     let folder = WorkFolder::of(arguments.dir.as_deref())?;
     let dir = folder.path();
@@ -202,8 +202,8 @@ impl<'a> Soak<'a> {
         server.stop()
     }
 
-    /// Starts the server. On a disk that is full from the round before it may have to wait until there is space: then
-    /// it gets some.
+    /// Starts the server. If the disk is still full from the round before, the server may have to wait for space, and
+    /// space is then freed.
     fn start(&self) -> anyhow::Result<ServerProcess> {
         let environment = self.leaps.as_ref().map(Leaps::environment).unwrap_or_default();
         let config = senders::config(self.ports.fti);
@@ -257,7 +257,7 @@ impl<'a> Soak<'a> {
         Ok(())
     }
 
-    /// Has everything run for a while. Returns the most memory of the server, in MiB.
+    /// Runs everything for a while. Returns the max memory of the server, in MiB.
     fn work(
         &mut self,
         server: &mut ServerProcess,
@@ -296,11 +296,13 @@ impl<'a> Soak<'a> {
             }
             let rss_mib = server.usage().rss_mib_max;
             ended.store(true, Ordering::SeqCst);
-            // While requests are under way, whose rows may be stored in part and are sent again in the next round.
+            // Kill it while requests are in flight, whose rows may be stored in part and are sent again in the next
+            // round.
             if kill {
                 server.kill()?;
             }
-            // The sender of packets ends first, so that its last ones are received and judged before the server ends.
+            // The packet sender ends first, so that its last packets are received and assessed before the server
+            // ends.
             let sent = sending.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
             let mut acknowledged = 0;
             let mut refusals = 0;

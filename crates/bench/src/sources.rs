@@ -1,5 +1,5 @@
-//! `strongback bench sources`: decoding alone, packets through the whole path up to the first that is lost, a PLC's
-//! thousand symbols at 1 kHz, and what the kernel's stamps are worth.
+//! `strongback bench sources`: decoding alone, packets through the whole path up to the first loss, a PLC's thousand
+//! symbols at 1 kHz, and the precision of the kernel's timestamps.
 
 mod decode;
 mod plc;
@@ -19,13 +19,13 @@ use crate::table::{Table, short};
 /// Options of `bench sources`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SourcesArguments {
-    /// A few seconds of each part
+    /// Runs a few seconds of each part
     #[arg(long)]
     pub quick: bool,
-    /// Only this part
+    /// Runs only this part
     #[arg(long, value_enum)]
     pub only: Option<Part>,
-    /// How long the PLC is read, in seconds [default: 60]
+    /// Time for which the PLC is read, in seconds [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub plc_s: Option<u64>,
     /// Prints the results as one JSON object on the last line
@@ -35,7 +35,7 @@ pub struct SourcesArguments {
     program: ServerProgram,
 }
 
-/// A part of the benchmark.
+/// Part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Decoding alone
@@ -44,18 +44,18 @@ pub enum Part {
     Rising,
     /// A PLC at 1 kHz
     Plc,
-    /// Stamps of kernel and program
+    /// Timestamps of kernel and program
     Stamps,
 }
 
-/// How fast one core decodes.
+/// Decoding rate of one core.
 #[derive(Clone, Debug, Serialize)]
 pub struct DecodeRate {
-    /// What.
+    /// Name of the case.
     pub what: String,
-    /// Packets, lines or notifications a second of processor time.
+    /// Packets, lines or notifications per second of processor time.
     pub messages_per_s: f64,
-    /// Values a second of processor time.
+    /// Values per second of processor time.
     pub points_per_s: f64,
 }
 
@@ -72,7 +72,7 @@ struct Results {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// What keeps it from running. A loss is a result, not an error.
+/// Any failure of the benchmark. A loss is a result, not an error.
 pub fn run(arguments: &SourcesArguments) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("temporary folder")?;
     let machine = Machine::look(dir.path())?;
@@ -106,10 +106,11 @@ pub fn run(arguments: &SourcesArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A straight line from the wire to f32.
+/// Linear conversion from the wire to f32.
 const STRAIGHT: &str = "polynomial = [-200.0, 0.0076]\nstore = 'f32'";
 
-/// Text of a `[[source]]` of iNET-X without its head: `streams` streams, each of `channels` 16-bit channels.
+/// Returns the text of an iNET-X `[[source]]` without its head: `streams` streams, each of `channels` 16-bit
+/// channels.
 fn packet_source(listen: &str, streams: usize, channels: usize, more: &str) -> String {
     let mut text = format!("name = 'packets'\nkind = 'inetx'\nlisten = '{listen}'\nptp_scale = 'utc'\n");
     for stream in 0..streams {
@@ -126,12 +127,12 @@ fn packet_source(listen: &str, streams: usize, channels: usize, more: &str) -> S
     text
 }
 
-/// A packet of a stream.
+/// Returns a packet of a stream.
 fn packet(stream: u32, sequence: u32, channels: usize) -> Vec<u8> {
     let length = 28 + 2 * channels as u32;
     let words = [0x1100_0000, stream, sequence, length, 1_700_000_000, 0, 0];
     let mut packet: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
-    // A slow wave with some noise in its lowest bits, as sensors have.
+    // A slow wave with some noise in its lowest bits, like that of sensors.
     let noise = |channel: u32| (sequence ^ channel).wrapping_mul(0x9e37_79b9) >> 30;
     let value = |channel: u32| (channel * 509).wrapping_add(sequence / 3).wrapping_add(noise(channel)) as u16;
     packet.extend((0..channels as u32).flat_map(|channel| value(channel).to_be_bytes()));

@@ -1,12 +1,12 @@
-//! Tables on standard output.
+//! Tables printed to standard output.
 
-/// Rows of text under a head; numbers are the caller's to format.
+/// Rows of text under a head; callers format the numbers.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with its head.
+    /// Returns a table with its head.
     pub fn new<const N: usize>(head: [&str; N]) -> Table {
         Table { rows: vec![head.map(String::from).to_vec()] }
     }
@@ -16,12 +16,12 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// Prints it in Markdown.
+    /// Prints the table in Markdown.
     pub fn print(&self) {
         print!("{}", self.markdown());
     }
 
-    /// It in Markdown, aligned: the first column left, the others right.
+    /// Returns the table in Markdown, aligned: the first column left, the others right.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let columns = self.rows[0].len();
@@ -49,7 +49,7 @@ impl Table {
     }
 }
 
-/// 1234567.0 as `1.23 M`, 1234.0 as `1,234`.
+/// Formats 1234567.0 as `1.23 M`, 1234.0 as `1,234`.
 pub fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{:.2} M", v / 1e6),

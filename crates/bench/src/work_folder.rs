@@ -1,20 +1,20 @@
-//! The folder that a benchmark works in.
+//! Work folder of a benchmark.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// A folder that was named, and is kept; or a temporary one, removed when dropped.
+/// Named folder, which is kept, or a temporary one, which is removed when dropped.
 pub(crate) enum WorkFolder {
     Named(PathBuf),
     Temporary(tempfile::TempDir),
 }
 
 impl WorkFolder {
-    /// Makes the named folder if it is not there, or a temporary one.
+    /// Creates the named folder unless it exists, or a temporary one.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to create it.
     pub(crate) fn of(named: Option<&Path>) -> anyhow::Result<WorkFolder> {
         let Some(path) = named else {
             return Ok(WorkFolder::Temporary(tempfile::tempdir().context("temporary folder")?));
@@ -23,7 +23,7 @@ impl WorkFolder {
         Ok(WorkFolder::Named(path.to_owned()))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         match self {
             WorkFolder::Named(path) => path,

@@ -1,4 +1,4 @@
-//! What a query can fail with: a message for people and an SQLSTATE for programs.
+//! Query errors: a message for people and an SQLSTATE for programs.
 
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
@@ -7,113 +7,113 @@ use strongback_store::{PatternError, ScanError, TooCostly};
 
 /// SQLSTATE codes in use (PostgreSQL, appendix A).
 pub mod sqlstate {
-    /// Bytes on the wire that are no message.
+    /// Bytes on the wire that are not a valid message.
     pub const PROTOCOL_VIOLATION: &str = "08P01";
-    /// Not offered.
+    /// An unsupported feature.
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
-    /// A number does not fit its type.
+    /// A number out of its type's range.
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
-    /// A time that is none.
+    /// An invalid time.
     pub const INVALID_DATETIME: &str = "22007";
     /// Division by zero.
     pub const DIVISION_BY_ZERO: &str = "22012";
-    /// An argument outside what a function takes.
+    /// An invalid argument of a function.
     pub const INVALID_PARAMETER: &str = "22023";
-    /// Text that is no value of its type.
+    /// Text that is not a value of its type.
     pub const INVALID_TEXT: &str = "22P02";
-    /// Bytes that are no value of their type.
+    /// Bytes that are not a value of their type.
     pub const INVALID_BINARY: &str = "22P03";
-    /// Any other value that cannot be worked with.
+    /// Any other invalid value.
     pub const DATA_EXCEPTION: &str = "22000";
-    /// A write in a database that is read-only by construction.
+    /// A write in a database that is read-only by design.
     pub const READ_ONLY: &str = "25006";
     /// A statement in a failed transaction.
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
-    /// No statement of this name.
+    /// An unknown statement name.
     pub const INVALID_STATEMENT_NAME: &str = "26000";
-    /// No portal of this name.
+    /// An unknown portal name.
     pub const INVALID_CURSOR_NAME: &str = "34000";
-    /// Wrong password.
+    /// A wrong password.
     pub const INVALID_PASSWORD: &str = "28P01";
-    /// No such database.
+    /// An unknown database.
     pub const INVALID_CATALOG_NAME: &str = "3D000";
-    /// Not SQL.
+    /// Invalid SQL.
     pub const SYNTAX_ERROR: &str = "42601";
-    /// A column that two tables have.
+    /// A column name found in two tables.
     pub const AMBIGUOUS_COLUMN: &str = "42702";
-    /// No such column.
+    /// An unknown column.
     pub const UNDEFINED_COLUMN: &str = "42703";
-    /// Types that do not go together.
+    /// Incompatible types.
     pub const DATATYPE_MISMATCH: &str = "42804";
-    /// No such function, or not with these arguments.
+    /// An unknown function, or one that does not accept these arguments.
     pub const UNDEFINED_FUNCTION: &str = "42883";
-    /// A name that several tables or columns answer to.
+    /// A name that matches several tables or columns.
     pub const AMBIGUOUS_NAME: &str = "42P09";
-    /// No such setting.
+    /// An unknown setting.
     pub const UNDEFINED_OBJECT: &str = "42704";
-    /// No such table.
+    /// An unknown table.
     pub const UNDEFINED_TABLE: &str = "42P01";
-    /// A parameter where there can be none.
+    /// A parameter where none is allowed.
     pub const UNDEFINED_PARAMETER: &str = "42P02";
     /// A parameter without a type or value.
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
-    /// The memory for queries is used up.
+    /// Exhausted query memory.
     pub const OUT_OF_MEMORY: &str = "53200";
-    /// Every connection slot is taken.
+    /// A connection while all slots are in use.
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
-    /// A result or statement beyond a limit of this program.
+    /// A result or statement over a limit of this program.
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
-    /// A statement beyond a limit of its size.
+    /// A statement over a complexity limit.
     pub const TOO_COMPLEX: &str = "54001";
-    /// Cancelled or timed out.
+    /// A cancelled statement, or one that timed out.
     pub const QUERY_CANCELED: &str = "57014";
-    /// The server is stopping.
+    /// A server shutdown.
     pub const ADMIN_SHUTDOWN: &str = "57P01";
-    /// The disk refused a read.
+    /// A failed read from disk.
     pub const IO_ERROR: &str = "58030";
-    /// What the query was to read was expired under it, or it held its view too long.
+    /// Data that expired during the query, or a view held too long.
     pub const SNAPSHOT_TOO_OLD: &str = "72000";
-    /// A block failed its checksum.
+    /// A block with a wrong checksum.
     pub const DATA_CORRUPTED: &str = "XX001";
-    /// A defect of this program.
+    /// A defect in this program.
     pub const INTERNAL_ERROR: &str = "XX000";
 }
 
-/// Why a query failed.
+/// Error of a query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// Five characters of [`sqlstate`].
+    /// Five-character code from [`sqlstate`].
     pub sqlstate: &'static str,
-    /// What happened, in one sentence.
+    /// Description, in one sentence.
     pub message: String,
-    /// What to do, where that is known.
+    /// Suggested remedy, if known.
     pub hint: Option<String>,
 }
 
 impl QueryError {
-    /// An error with a code and a message.
+    /// Creates an error from a code and a message.
     pub fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
         QueryError { sqlstate, message: message.into(), hint: None }
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The query was cancelled by its client.
+    /// Returns the error for a query cancelled by its client.
     pub fn cancelled() -> Self {
         QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
     }
 
-    /// The query ran longer than `statement_timeout`.
+    /// Returns the error for a query that ran longer than `statement_timeout`.
     pub fn timed_out() -> Self {
         QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement due to statement timeout")
     }
 
-    /// A subquery for each row, which only works where it can be made a join.
+    /// Returns the error for a subquery per row that cannot be rewritten as a join.
     fn not_decorrelated() -> Self {
         QueryError::new(
             sqlstate::FEATURE_NOT_SUPPORTED,
@@ -122,12 +122,12 @@ impl QueryError {
         .with_hint("Join with the table grouped by those columns, or look back with a window function.")
     }
 
-    /// The client did not read the rows that it asked for.
+    /// Returns the error for a client that did not read its rows.
     pub(crate) fn unread() -> Self {
         QueryError::new(sqlstate::QUERY_CANCELED, "canceling statement: its rows were not read")
     }
 
-    /// A write was asked of a database that only reads.
+    /// Returns the error for a write to a read-only database.
     pub fn read_only(what: &str) -> Self {
         QueryError::new(sqlstate::READ_ONLY, format!("cannot execute {what}: this database is read-only"))
             .with_hint("Frames come in through the sources; SQL only reads.")
@@ -194,7 +194,7 @@ fn scan_sqlstate(error: &ScanError) -> &'static str {
     }
 }
 
-/// An error of ours that travelled through DataFusion.
+/// Finds an error of ours that was passed through DataFusion.
 fn find_own(error: &DataFusionError) -> Option<QueryError> {
     match error {
         DataFusionError::External(inner) => own_cause(inner.as_ref()),
@@ -268,7 +268,7 @@ fn cast_sqlstate(text: &str) -> &'static str {
     }
 }
 
-/// DataFusion's planner says most things in free text.
+/// Derives a code from the text of a planning error, because DataFusion's planner reports most errors as free text.
 fn plan_sqlstate(text: &str) -> &'static str {
     let lower = text.to_ascii_lowercase();
     if (lower.contains("table") || lower.contains("relation")) && lower.contains("not found") {
@@ -293,7 +293,7 @@ fn plan_sqlstate(text: &str) -> &'static str {
     }
 }
 
-/// The innermost message, without DataFusion's prefixes and without the help it appends.
+/// Returns the innermost message, without DataFusion's prefixes and appended help.
 fn readable(error: &DataFusionError) -> String {
     match error {
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {

@@ -1,12 +1,12 @@
-//! Expressions of derived channels: a scalar expression of SQL over channels, and functions that look back.
+//! Expressions of derived channels: a scalar SQL expression over channels, with functions that look back.
 //!
 //! ```text
 //! text ─> parse ─> Expression: channels, windowed functions, the scalar rest
 //!                       └─ types of the channels ─> Program ─ moments in order ─> results
 //! ```
-//! Channels stand in double quotes. Windowed functions are taken out of the expression and are evaluated frame by frame
-//! in plain f64; all else is DataFusion's, on batches of frames. A program knows nothing of streams, clocks or the store:
-//! the same moments in the same order give the same bits, however they are cut into calls.
+//! Channels are written in double quotes. Windowed functions are extracted from the expression and evaluated frame by
+//! frame in plain f64; the rest is evaluated by DataFusion on batches of frames. A program is independent of streams,
+//! clocks and the store: the same moments in the same order give the same bits, however they are split into calls.
 
 mod node;
 mod parse;
@@ -20,29 +20,29 @@ use std::fmt;
 pub use parse::{Expression, Named};
 pub use program::{Moment, Outcome, Program, Troubles};
 
-/// Longest expression, in bytes.
+/// Maximum size of an expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 4096;
-/// Most words and signs of one: bounds how deep it can be.
+/// Maximum tokens of an expression, which bounds its depth.
 const TOKENS_MAX: usize = 512;
-/// Most different channels of one.
+/// Maximum distinct channels of an expression.
 pub const EXPRESSION_CHANNELS_MAX: usize = 64;
-/// Most windowed functions of one.
+/// Maximum windowed functions of an expression.
 const FUNCTIONS_MAX: usize = 16;
-/// Samples that the windows of one expression hold together; each has an equal share.
+/// Maximum samples over all windows of an expression, shared equally.
 pub const WINDOW_SAMPLES_MAX: usize = 32_768;
-/// Longest text of a channel that is looked at, in bytes; the rest is cut off.
+/// Maximum bytes of a text value. The rest is cut off.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Type of a value in an expression: smaller numbers become the one that holds them.
+/// Type of a value in an expression. Smaller numeric types are widened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Truth value.
+    /// Boolean.
     Bool,
-    /// Whole number.
+    /// Signed integer.
     I64,
-    /// Whole number from 0 on.
+    /// Unsigned integer.
     U64,
-    /// Number.
+    /// Floating-point number.
     F64,
     /// Text.
     Text,
@@ -51,20 +51,20 @@ pub enum Kind {
 /// A value of a channel, or a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Truth value.
+    /// Boolean.
     Bool(bool),
-    /// Whole number.
+    /// Signed integer.
     I64(i64),
-    /// Whole number from 0 on.
+    /// Unsigned integer.
     U64(u64),
-    /// Number.
+    /// Floating-point number.
     F64(f64),
-    /// Text; of a channel its first 1,024 bytes.
+    /// Text, limited to the first 1,024 bytes.
     Text(Box<str>),
 }
 
 impl Cell {
-    /// A text, cut at the bound.
+    /// Creates a text value, cut at the limit.
     pub fn text(text: &str) -> Cell {
         let mut end = text.len().min(TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
@@ -74,29 +74,29 @@ impl Cell {
     }
 }
 
-/// What is wrong with an expression.
+/// Kind of error in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is no expression of SQL.
+    /// Invalid SQL.
     Syntax,
-    /// It is too long, too deep, or asks for too much.
+    /// Excessive length, depth or resource use.
     Size,
-    /// A channel is not written as one.
+    /// A malformed channel name.
     Channel,
-    /// A function has wrong arguments, or may not be used here.
+    /// Wrong arguments of a function, or one that is not allowed here.
     Function,
-    /// Types do not go together.
+    /// Incompatible types.
     Type,
 }
 
-/// Why a text is no expression of a derived channel.
+/// Error in an expression of a derived channel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ExpressionError {
-    /// What is wrong.
+    /// Kind of error.
     pub fault: Fault,
-    /// A sentence about it.
+    /// Message.
     pub message: String,
-    /// Where, as the column of a character, from 1, if that is known.
+    /// Column in characters, from 1, if known.
     pub position: Option<usize>,
 }
 

@@ -1,6 +1,6 @@
-//! SQL over the store: Apache DataFusion, the PostgreSQL wire, state at an instant, and export.
+//! SQL over the store: Apache DataFusion, the PostgreSQL protocol, state at an instant, and export.
 //!
-//! It knows nothing of sources, HTTP or configuration; it is the only crate with DataFusion.
+//! Independent of sources, HTTP and configuration. The only crate that depends on DataFusion.
 //!
 //! ```text
 //! store::View ─> table ─> DataFusion ─┬> pg (psql, psycopg, …)
@@ -8,21 +8,22 @@
 //!             └> state, export ───────┴> server
 //! ```
 //!
-//! Read first: [`Query`], the face towards the server; `table`, a table as DataFusion sees it; `pg`, a session
-//! for each connection.
+//! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `pg`, a session per
+//! connection.
 //!
 //! Invariants:
-//! - Nothing can be written: statements that would are refused before they are planned, and again after.
-//! - A query reads one view of the store; frames are in it as soon as they are appended.
-//! - `time` is floored to microseconds in values and in predicates, `time_ns` is exact, and so with the others.
-//! - Queries run on threads of their own with lower priority, within one bound of memory, and stop at their
-//!   next yield when cancelled, timed out or left alone by their client.
-//! - No statement ends the process or takes more memory than its bound: what is parsed is bounded by `extent`, parsed
-//!   and planned by `planning` on large stacks, its functions by `growth`, what passes between operators by `guard`.
-//! - Every query begins soon (`turn`), those of clients that had little first (`fair`); connections that only start keep
-//!   nobody out (`pg::doors`).
-//! - Integers never wrap: what their type cannot hold is an error (`integer`).
-//! - A plan is used only with the version of the catalog that it was made against.
+//! - Nothing can be written: statements that would write are rejected before planning, and again after it.
+//! - A query reads one view of the store. Frames are visible as soon as they are appended.
+//! - `time` is floored to microseconds in values and in predicates; `time_ns` is exact. The same holds for the other
+//!   times.
+//! - Queries run on their own threads with lower priority, within a memory limit, and stop at their next yield when
+//!   cancelled, timed out or abandoned by their client.
+//! - No statement ends the process or exceeds its memory limit: `extent` bounds what is parsed, `planning` parses and
+//!   plans on large stacks, `growth` bounds functions, and `guard` bounds what passes between operators.
+//! - Every query starts soon (`turn`), with clients that had little first (`fair`). Connections that are still starting
+//!   keep no one out (`pg::doors`).
+//! - Integers never wrap: a result out of range is an error (`integer`).
+//! - A plan is used only with the catalog version for which it was made.
 //!
 //! ```no_run
 //! use std::sync::Arc;

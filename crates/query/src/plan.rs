@@ -1,4 +1,4 @@
-//! From a parsed statement to a plan: names, types, parameters, and the short way for simple queries.
+//! Plans parsed statements: names, types, parameters, and the fast path for simple queries.
 
 pub(crate) mod direct;
 pub(crate) mod names;

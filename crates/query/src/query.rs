@@ -1,5 +1,5 @@
-//! The query engine of a server: plans SQL over the store, runs it on its own threads with a bound on memory,
-//! and answers the server's questions about state and export.
+//! The query engine of a server: plans SQL over the store, runs it on its own threads within a memory limit, and
+//! answers the server's queries about state and exports.
 
 pub(crate) mod answer;
 pub(crate) mod cache;
@@ -67,32 +67,32 @@ use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
 
-/// Batches under way between a running query and its client.
+/// Maximum batches buffered between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
-/// Questions over HTTP at a time; more wait.
+/// Maximum concurrent queries over HTTP. Further ones wait.
 const QUESTIONS_MAX: usize = 128;
-/// Longest time that a client may leave rows of a query unread.
+/// Maximum time that a client may leave rows of a query unread.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(600);
-/// Plans of a statement that are held at a time: as it was written, as it is optimised, and what runs.
+/// Number of plans of a statement held at a time: as written, as optimised, and as run.
 const PLANS_HELD: usize = 3;
-/// Rows under way are counted from this size on, in bytes.
+/// Minimum size of buffered rows to be counted, in bytes.
 const COUNTED_BYTES: usize = 256 << 10;
 
-/// Bounds of the query engine.
+/// Limits of the query engine.
 #[derive(Clone, Debug)]
 pub struct QueryOptions {
-    /// Parts of a query that run beside each other, and threads that serve connections.
+    /// Concurrent parts of a query, and threads that serve connections.
     pub threads: usize,
-    /// Memory of all running queries together; half as much again is for answers that are not read yet, and for
+    /// Memory of all running queries together, in bytes. Half as much again is for unread answers, and a quarter for
     /// prepared statements.
     pub memory_bytes: usize,
-    /// Long queries that run at a time, in turns; more wait, after a short turn.
+    /// Maximum long queries that run concurrently, in turns. Further ones wait after a short turn.
     pub queries_max: usize,
-    /// Connections at a time; more are refused.
+    /// Maximum connections. Further ones are refused.
     pub connections_max: usize,
-    /// Default and upper bound of `statement_timeout`; none: no bound.
+    /// Default and upper limit of `statement_timeout`; `None` for no limit.
     pub statement_timeout: Option<Duration>,
-    /// Niceness of the threads that run queries (0 to 19). Those that serve connections take half of it.
+    /// Niceness of the threads that run queries (0 to 19). Threads that serve connections have half of it.
     pub niceness: i32,
 }
 
@@ -121,32 +121,32 @@ pub(crate) struct Inner {
     pub(crate) database: Arc<Database>,
     pub(crate) options: QueryOptions,
     pub(crate) plans: PlanCache,
-    /// Cloned for each session.
+    /// Session state that is cloned for each session.
     template: SessionState,
     parser: Parser,
     planning: Planning,
     turns: Arc<Turns>,
-    /// What running queries hold.
+    /// Memory of running queries.
     memory: Arc<SharedMemory>,
-    /// Questions over HTTP that are under way.
+    /// Permits for queries over HTTP.
     pub(crate) questions: Semaphore,
-    /// What answers hold until they are sent.
+    /// Memory of answers until they are sent.
     pub(crate) answers: Arc<SharedMemory>,
-    /// What sessions hold between statements.
+    /// Memory of sessions between statements.
     pub(crate) sessions: Arc<SharedMemory>,
-    /// Runs plans.
+    /// Threads that run plans.
     heavy: Threads,
-    /// Serves connections and short reads.
+    /// Threads that serve connections and short reads.
     pub(crate) wire: Threads,
 }
 
 impl Query {
-    /// A query engine over a store. It starts its own threads.
+    /// Creates a query engine over a store, with its own threads.
     ///
     /// # Errors
-    /// If threads cannot be started.
+    /// If the threads cannot be started.
     pub fn new(store: Store, system: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Query> {
-        // One for each part that may run: what a query does between two yields keeps no other waiting.
+        // One thread for each part that may run, so that no query waits for another to yield.
         let running = SHORT_TURNS + OVERDUE_MAX + options.queries_max * options.threads;
         let heavy = Threads::start("sql", running, options.niceness)?;
         let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
@@ -174,8 +174,8 @@ impl Query {
         Ok(Query { inner: Arc::new(inner) })
     }
 
-    /// The state of all channels that match any of the patterns, at an instant (nanoseconds since 1970 UTC)
-    /// or now. Reads the store on the calling thread.
+    /// Returns the state of all channels that match any of the patterns, at an instant (nanoseconds since 1970 UTC) or
+    /// now. Reads the store on the calling thread.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -198,7 +198,7 @@ impl Query {
 }
 
 impl Inner {
-    /// Runs something on the threads of queries.
+    /// Runs a future on the query threads.
     pub(crate) fn spawn_heavy<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -207,7 +207,7 @@ impl Inner {
     }
 }
 
-/// The SQL state that every session starts from.
+/// Creates the SQL state from which every session starts.
 fn template(
     store: &Store,
     system: &Arc<dyn SystemRows>,
@@ -222,19 +222,19 @@ fn template(
         .with_target_partitions(options.threads.max(1));
     let settings = config.options_mut();
     settings.execution.time_zone = Some(crate::table::column::UTC.to_owned());
-    // `SortedScan` does it.
+    // Done by `SortedScan` instead.
     settings.optimizer.enable_sort_pushdown = false;
-    // A filter that an operator learns is put through all queries below it: each that uses a column twice doubles it.
+    // A dynamic filter would be pushed through all queries below, and double with each that uses a column twice.
     settings.optimizer.enable_dynamic_filter_pushdown = false;
     settings.optimizer.enable_topk_dynamic_filter_pushdown = false;
     settings.optimizer.enable_join_dynamic_filter_pushdown = false;
     settings.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // It makes room for as many groups as a LIMIT says, and counts none of them.
+    // This optimisation allocates as many groups as LIMIT states, without counting them.
     settings.optimizer.enable_topk_aggregation = false;
-    // Who collects views counts what they take, not what they show.
+    // Operators that collect views count the views, not the bytes they refer to.
     settings.sql_parser.map_string_types_to_utf8view = false;
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
-    // Each query gets its own memory when it runs.
+    // Each query gets its own memory pool when it runs.
     let runtime = RuntimeEnvBuilder::new()
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .build_arc()?;
@@ -277,34 +277,34 @@ fn template(
         .build())
 }
 
-/// One client's SQL session.
+/// A client's SQL session.
 pub(crate) struct Session {
     pub(crate) query: Query,
     state: Arc<SessionState>,
     pub(crate) settings: SharedSettings,
-    /// What it had of planning and running.
+    /// Record of its planning and running time.
     account: Arc<Account>,
 }
 
-/// A statement, planned against one version of the catalog.
+/// A statement planned for one version of the catalog.
 pub(crate) struct Plan {
-    /// The store's catalog version that it was planned against.
+    /// Catalog version of the store for which it was planned.
     pub(crate) version: u64,
-    /// With placeholders, not yet optimised.
+    /// Logical plan with placeholders, not yet optimised.
     pub(crate) logical: LogicalPlan,
-    /// What stands for the long texts of the statement.
+    /// Long texts of the statement, replaced by parameters.
     texts: LongTexts,
-    /// Columns of its result.
+    /// Columns of the result.
     pub(crate) schema: SchemaRef,
-    /// Types of `$1`, `$2`, … as far as they are known.
+    /// Types of `$1`, `$2`, …, as far as they are known.
     pub(crate) parameters: Vec<Option<DataType>>,
-    /// Whether it may be used again: not if a table function fixed its arguments.
+    /// Whether it may be reused, which it may not if a table function fixed its arguments.
     pub(crate) reusable: bool,
-    /// How to run it without DataFusion, if it is that simple.
+    /// Plan for running it without DataFusion, if it is simple enough.
     pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
-    /// Length of the text that it was made of.
+    /// Length of the statement's text.
     pub(crate) text_bytes: usize,
-    /// Memory that it takes with its statement, about.
+    /// Approximate memory with its statement, in bytes.
     pub(crate) weight: usize,
 }
 
@@ -315,24 +315,24 @@ impl Session {
         self.query.inner.planning.run(&self.account, sql.len(), move |stopped| inner.parser.parse(&text, stopped)).await
     }
 
-    /// Plans a statement that only reads. `text_bytes` is the length of its text.
+    /// Plans a read-only statement. `text_bytes` is the length of its text.
     pub(crate) async fn plan(&self, statement: Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
         let (inner, state) = (self.query.inner.clone(), self.state.clone());
         let planning = &self.query.inner.planning;
         planning.run(&self.account, text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
     }
 
-    /// The cached plan of a text, if there is one for the catalog as it is.
+    /// Returns the cached plan of a text, if there is one for the current catalog.
     pub(crate) fn cached(&self, sql: &str) -> Option<CachedPlan> {
         let inner = &self.query.inner;
         inner.plans.get(sql, inner.store.catalog_version())
     }
 
-    /// Runs a plan with values for its parameters. Waits for its turn first.
+    /// Runs a plan with values for its parameters, after waiting for a turn.
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        // Before the turn: who waits to be planned keeps nobody from running.
+        // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
         let planned = inner.planning.run(account, plan.text_bytes, move |stopped| {
             planner.physical(&state, &logical, values, Stopped::by(stopped))
         });
@@ -344,7 +344,7 @@ impl Session {
         Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), stopped, under_way: None })
     }
 
-    /// A view of the store as it is now.
+    /// Returns a view of the store as it is now.
     pub(crate) fn view(&self) -> View {
         self.query.inner.store.view()
     }
@@ -356,7 +356,7 @@ impl Inner {
         let mut statement = statement.clone();
         let functions = parameter::table_functions(&mut statement)?;
         let texts = LongTexts::take(&mut statement)?;
-        // A session's own functions stay with the session.
+        // A plan with a session's own functions belongs to the session.
         let reusable = !functions.any && !statement.to_string().to_ascii_lowercase().contains("current_setting");
         if !functions.parameters.is_empty() {
             parameter::bind_in_table_functions(&mut statement, &[])?;
@@ -419,16 +419,16 @@ impl Inner {
     }
 }
 
-/// What a query runs, with its memory.
+/// A physical plan ready to run, with its memory.
 struct Planned {
     physical: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     stopped: Stopped,
-    /// What the plan takes itself.
+    /// Memory of the plan itself.
     _memory: MemoryReservation,
 }
 
-/// Rows on their way to a client, and what they count for.
+/// Rows on their way to a client, with their memory.
 type UnderWay = Result<(RecordBatch, MemoryReservation), QueryError>;
 
 async fn produce(planned: Planned, sender: mpsc::Sender<UnderWay>, turn: Turn) {
@@ -447,7 +447,7 @@ async fn produce(planned: Planned, sender: mpsc::Sender<UnderWay>, turn: Turn) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Closed(_)) => break,
                 Err(mpsc::error::TrySendError::Full(batch)) => {
-                    // Others run while the client does not read.
+                    // Let others run while the client does not read.
                     turn.give_up();
                     match tokio::time::timeout(UNREAD_TIMEOUT, sender.send(batch)).await {
                         Ok(Ok(())) => turn.take().await,
@@ -460,24 +460,24 @@ async fn produce(planned: Planned, sender: mpsc::Sender<UnderWay>, turn: Turn) {
         Ok::<(), datafusion::error::DataFusionError>(())
     };
     if let Err(error) = turn.run(run).await {
-        // A client that has gone needs no error.
+        // A client that has disconnected needs no error.
         let _ = sender.send(Err(error.into())).await;
     }
 }
 
-/// The result of a running query. Dropping it stops the query at its next yield.
+/// Result of a running query. Dropping it stops the query at its next yield.
 pub(crate) struct Rows {
     /// Columns of every batch.
     pub(crate) schema: SchemaRef,
     receiver: mpsc::Receiver<UnderWay>,
     task: Option<JoinHandle<()>>,
     stopped: Stopped,
-    /// What the rows count for that were given last.
+    /// Memory of the rows returned last.
     under_way: Option<MemoryReservation>,
 }
 
 impl Rows {
-    /// The next batch; none at the end.
+    /// Returns the next batch, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Result<RecordBatch, QueryError>> {
         self.under_way = None;
         if let Some(batch) = self.receiver.recv().await {

@@ -1,4 +1,4 @@
-//! Running queries: their threads, turns, memory and ends.
+//! Execution of queries: threads, turns, memory and cancellation.
 
 pub(crate) mod clock;
 pub(crate) mod fair;

@@ -1,4 +1,4 @@
-//! The text of a statement: parsed within bounds, and what it asks for.
+//! Parses the text of a statement within limits, and classifies its request.
 
 pub(crate) mod constant;
 pub(crate) mod dialect;

@@ -1,4 +1,4 @@
-//! Rows that the server knows and SQL shows: `strongback.sources`, `strongback.gaps`, `strongback.events`,
+//! System rows that the server provides for SQL: `strongback.sources`, `strongback.gaps`, `strongback.events`,
 //! `strongback.runs`.
 
 pub(crate) mod catalog;
@@ -14,81 +14,81 @@ use strongback_store::StreamId;
 
 pub use counters::SourceCounters;
 
-/// One row of `strongback.sources`. Counters count since the start of the server.
+/// A row of `strongback.sources`. Counters start at 0 when the server starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceRow {
-    /// Name, as channels refer to it.
+    /// Name, as referred to by channels.
     pub name: String,
-    /// `inetx`, `ilp`, `internal`, `import`.
+    /// Kind: `inetx`, `ilp`, `internal` or `import`.
     pub kind: String,
-    /// Where it listens.
+    /// Address it listens on.
     pub address: String,
-    /// `ok`, `silent`, `slow`, `dropping`.
+    /// Status: `ok`, `silent`, `slow` or `dropping`.
     pub status: String,
-    /// Streams it feeds.
+    /// Number of its streams.
     pub streams: u64,
-    /// What was counted of it.
+    /// Counters.
     pub counters: SourceCounters,
-    /// Newest `receive_time`, nanoseconds since 1970 UTC.
+    /// Newest `receive_time`, in nanoseconds since 1970 UTC.
     pub last_receive_time_ns: Option<i64>,
 }
 
-/// One row of `strongback.gaps`: frames known lost.
+/// A row of `strongback.gaps`: frames known to be lost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GapRow {
-    /// Number of the gap.
+    /// Id of the gap.
     pub id: u64,
-    /// The stream; none where only a socket's counter tells.
+    /// Stream; `None` if only a socket's counter is known.
     pub stream: Option<StreamId>,
     /// Name of the stream, `table{tag=value}`.
     pub stream_name: String,
     /// Name of the source.
     pub source: String,
-    /// `time` of the last frame before it, nanoseconds since 1970 UTC.
+    /// `time` of the last frame before the gap, in nanoseconds since 1970 UTC.
     pub from_time_ns: i64,
-    /// `time` of the first frame after it, nanoseconds since 1970 UTC.
+    /// `time` of the first frame after the gap, in nanoseconds since 1970 UTC.
     pub to_time_ns: i64,
-    /// First missing sequence.
+    /// First missing sequence number.
     pub from_sequence: Option<i64>,
-    /// Last missing sequence.
+    /// Last missing sequence number.
     pub to_sequence: Option<i64>,
-    /// Frames missing when it was found.
+    /// Frames missing when the gap was found.
     pub count: u64,
-    /// Frames still missing: late ones fill.
+    /// Frames still missing. Late frames fill a gap.
     pub open: u64,
-    /// Why, where that is known.
+    /// Cause, if known.
     pub cause: String,
-    /// The whole in words.
+    /// Description of the gap.
     pub words: String,
 }
 
-/// One row of `strongback.events`.
+/// A row of `strongback.events`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventRow {
-    /// When, nanoseconds since 1970 UTC.
+    /// Time, in nanoseconds since 1970 UTC.
     pub time_ns: i64,
-    /// `info`, `watch`, `warning`, `critical`.
+    /// Level: `info`, `watch`, `warning` or `critical`.
     pub level: String,
-    /// Who said it.
+    /// Source of the event, as stated.
     pub source: String,
-    /// What happened.
+    /// Text of the event.
     pub text: String,
-    /// Who wrote it down, whatever `source` says.
+    /// Actual origin, regardless of `source`.
     pub origin: EventOrigin,
 }
 
-/// Who wrote an event down.
+/// Origin of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventOrigin {
-    /// The server, of what it saw itself.
+    /// The server, from its own observation.
     #[default]
     Server,
-    /// A client, by `POST /api/events`.
+    /// A client, via `POST /api/events`.
     Client,
 }
 
 impl EventOrigin {
-    /// Its name in tables: `server` or `client`.
+    /// Returns the name used in tables: `server` or `client`.
     pub fn name(self) -> &'static str {
         match self {
             EventOrigin::Server => "server",
@@ -97,67 +97,69 @@ impl EventOrigin {
     }
 }
 
-/// One row of `strongback.runs`. Times are nanoseconds since 1970 UTC.
+/// A row of `strongback.runs`. Times are in nanoseconds since 1970 UTC.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunRow {
-    /// Its name: the tag `run` of streams that belong to it.
+    /// Name, which is the tag `run` of its streams.
     pub name: String,
-    /// `planned`, `counting`, `held`, `stopped`; none: it has no clock.
+    /// State: `planned`, `counting`, `held` or `stopped`; `None` for a run without a clock.
     pub state: Option<String>,
-    /// T-0 as it was set.
+    /// T-0 as set.
     pub t0_ns: Option<i64>,
-    /// Time from T-0 to now without holds, negative before it.
+    /// Time from T-0 to now without holds, negative before T-0.
     pub t_ns: Option<i64>,
-    /// When it began.
+    /// Start time.
     pub started_ns: Option<i64>,
-    /// When it ended.
+    /// End time.
     pub stopped_ns: Option<i64>,
-    /// Patterns of the channels that belong to it.
+    /// Patterns of its channels.
     pub channels: Vec<String>,
     /// Whether its streams are kept until it is released.
     pub protected: bool,
-    /// Streams with its name as the tag `run`.
+    /// Number of streams with its name as the tag `run`.
     pub streams: u64,
-    /// Bytes of their segments.
+    /// Size of their segments in bytes.
     pub size_bytes: u64,
 }
 
-/// What the server knows beyond the store. Called for each query of these tables, from query threads: it must
-/// answer from memory and not wait.
+/// Rows that the server knows beyond the store. Called from query threads for each query of these tables, so
+/// implementations must answer from memory without waiting.
 pub trait SystemRows: Send + Sync + 'static {
-    /// All sources.
+    /// Returns all sources.
     fn sources(&self) -> Vec<SourceRow>;
 
-    /// Gaps that touch a time range (nanoseconds since 1970 UTC, end exclusive).
+    /// Returns the gaps that touch a time range (nanoseconds since 1970 UTC, end exclusive).
     fn gaps(&self, time: Range<i64>) -> Vec<GapRow>;
 
-    /// The `time` before which [`SystemRows::gaps`] leaves some out, in nanoseconds since 1970 UTC; `i64::MAX`: of any
-    /// time. `None` where it has all. May read from the store: not for threads that must not block.
+    /// Returns the `time` before which [`SystemRows::gaps`] is incomplete, in nanoseconds since 1970 UTC, or `i64::MAX`
+    /// if it is incomplete at any time. Returns `None` if it is complete. May read from the store, so it is not for
+    /// threads that must not block.
     fn gaps_known_from(&self) -> Option<i64> {
         None
     }
 
-    /// Events of a time range (nanoseconds since 1970 UTC, end exclusive).
+    /// Returns the events in a time range (nanoseconds since 1970 UTC, end exclusive).
     fn events(&self, time: Range<i64>) -> Vec<EventRow>;
 
-    /// Runs, those with a clock and those that were imported.
+    /// Returns the runs, both with a clock and imported.
     fn runs(&self) -> Vec<RunRow> {
         Vec::new()
     }
 
-    /// Period of a stream that was learnt from when its frames came, in nanoseconds; `None` where none was.
+    /// Returns the period of a stream learnt from the arrival of its frames, in nanoseconds, or `None` if none was
+    /// learnt.
     fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
         let _ = stream;
         None
     }
 
-    /// Gaps of one stream with frames still missing that touch a time range.
+    /// Returns the gaps of one stream that touch a time range and still have missing frames.
     fn open_gaps(&self, stream: StreamId, time: Range<i64>) -> Vec<GapRow> {
         self.gaps(time).into_iter().filter(|gap| gap.stream == Some(stream) && gap.open > 0).collect()
     }
 }
 
-/// A store without a server: no sources, gaps or events.
+/// System rows of a store without a server: no sources, gaps or events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSystemRows;
 

@@ -1,5 +1,5 @@
-//! A table of the store as DataFusion sees it: all streams of one name, with time, tags, columns, limit and
-//! order pushed down to the scan.
+//! A table of the store for DataFusion: all streams with one name, where time, tags, columns, limit and order are
+//! pushed down to the scan.
 
 pub(crate) mod column;
 pub(crate) mod filter;
@@ -22,7 +22,7 @@ use crate::table::column::{TableColumn, table_columns, table_schema};
 use crate::table::filter::ALL_TIMES;
 use crate::table::scan::StoreScan;
 
-/// The view that all tables of one query read: in the session's extensions.
+/// View that all tables of a query read, stored in the session's extensions.
 pub(crate) struct PinnedView(pub(crate) View);
 
 /// A table at one version of the catalog.
@@ -30,9 +30,9 @@ pub(crate) struct StoreTable {
     store: Store,
     /// Exact name.
     pub(crate) name: String,
-    /// In the order of their ids.
+    /// Streams in the order of their ids.
     pub(crate) streams: Vec<Arc<Stream>>,
-    /// In the order that SQL shows them.
+    /// Columns in SQL order.
     pub(crate) columns: Arc<Vec<TableColumn>>,
     schema: SchemaRef,
 }
@@ -50,13 +50,13 @@ impl StoreTable {
         StoreTable { store, name, streams, columns, schema }
     }
 
-    /// The table's scan of one stream: the channels to ask for, and for each column its place among them.
+    /// Returns the channels to read for a scan of one stream, and for each column its position among them.
     pub(crate) fn channels_of(
         columns: &[TableColumn],
         stream: &Stream,
         view: &View,
     ) -> (Vec<ChannelIndex>, Vec<Option<usize>>) {
-        // The view may be older than the table: channels it does not know yet are NULL.
+        // The view may be older than the table. Channels it does not know yet are NULL.
         let known = view.catalog().stream(stream.id).map_or(0, |s| s.layout.channels.len());
         let mut channels = Vec::new();
         let positions = columns
@@ -110,8 +110,8 @@ impl TableProvider for StoreTable {
     }
 }
 
-/// What was planned, as a future. Made of a value, since of an async function that holds expressions the compiler
-/// proves all over again that each part of each expression may go to another thread: ten seconds a function.
+/// Wraps a plan in a ready future. It takes a value because, for an async function that holds expressions, the compiler
+/// would prove again that each part of each expression is `Send`, which takes ten seconds per function.
 pub(crate) fn planned<'f, T: Send + 'f>(plan: T) -> BoxFuture<'f, T> {
     Box::pin(ready(plan))
 }

@@ -1,4 +1,4 @@
-//! Values, rows and messages as PostgreSQL's wire has them.
+//! Values, rows and messages in the PostgreSQL protocol.
 
 pub(crate) mod encode;
 pub(crate) mod message;

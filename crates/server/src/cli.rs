@@ -261,7 +261,7 @@ pub enum RunCommand {
         /// Pattern of channels that belong to the run, such as 'engine.*'; may be repeated [default: all]
         #[arg(long, value_name = "PATTERN")]
         channels: Vec<String>,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -272,7 +272,7 @@ pub enum RunCommand {
         /// T-0: nanoseconds since 1970, RFC 3339, or now+10m
         #[arg(long, value_name = "TIME", default_value = "now", allow_hyphen_values = true)]
         at: String,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -280,7 +280,7 @@ pub enum RunCommand {
     Hold {
         /// Name of the run
         name: String,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -288,7 +288,7 @@ pub enum RunCommand {
     Resume {
         /// Name of the run
         name: String,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -296,13 +296,13 @@ pub enum RunCommand {
     Stop {
         /// Name of the run
         name: String,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
     /// List runs with their state and whether their data is protected
     List {
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -310,7 +310,7 @@ pub enum RunCommand {
     Release {
         /// Name of the run
         name: String,
-        /// Which store or server.
+        /// Store or server to use.
         #[command(flatten)]
         args: RunArgs,
     },
@@ -377,9 +377,11 @@ pub struct SymbolsArgs {
 /// Simulators.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimulateCommand {
-    /// Simulate a launch pad in countdown: iNET-X over UDP and line protocol over TCP, 68,500 points/s; with --plc its PLC over ADS
+    /// Simulate a launch pad in countdown: iNET-X over UDP and line protocol over TCP, 68,500 points/s; with --plc its
+    /// PLC over ADS
     Pad(strongback_sim::PadArgs),
-    /// Simulate a faulty network between senders and receivers: loses, duplicates, delays, reorders, corrupts and cuts, and counts each
+    /// Simulate a faulty network between senders and receivers: loses, duplicates, delays, reorders, corrupts and cuts,
+    /// and counts each
     Faults(strongback_sim::FaultsArgs),
 }
 

@@ -1,4 +1,4 @@
-//! One module for each command of the program, and what several of them share.
+//! One module for each command of the program, and the code that several of them share.
 
 pub mod bench;
 pub mod check;

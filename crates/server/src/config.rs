@@ -1,7 +1,6 @@
 //! `strongback.toml`: read, checked, and turned into one struct. Each field's comment is its documentation.
 //!
-//! Unknown keys are errors that name the line and the nearest right key. No file at all is a valid
-//! configuration.
+//! Unknown keys are errors that name the line and the nearest valid key. No file is needed.
 
 mod check;
 mod mistakes;
@@ -22,18 +21,18 @@ use crate::ingest::retention::RetentionTable;
 
 pub use mistakes::Mistake;
 
-/// The whole configuration. Every key may be left out.
+/// The whole configuration. Every key is optional.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Folder of the store; made if it is not there. Default `strongback-data`.
+    /// Folder of the store, created if missing. Default `strongback-data`.
     pub data_dir: PathBuf,
-    /// Longest time between commits in milliseconds, 1 to 10,000: what a power cut can cost. Default 50.
+    /// Max time between commits in milliseconds, 1 to 10,000; a power cut can lose that much. Default 50.
     pub commit_interval_ms: u64,
-    /// File with the token that clients must show: `Authorization: Bearer …`, `Token …`, or as the password of
-    /// Basic authentication and of PostgreSQL. Needed to listen beyond loopback.
+    /// File with the token that clients must present: `Authorization: Bearer …`, `Token …`, or as the password of Basic
+    /// authentication and of PostgreSQL. Required to listen beyond loopback.
     pub auth_token_file: Option<PathBuf>,
-    /// Listen beyond loopback without a token. Default false.
+    /// Whether to listen beyond loopback without a token. Default false.
     pub insecure_listen: bool,
     /// HTTP: page, REST, WebSocket, line protocol.
     pub http: Http,
@@ -43,25 +42,25 @@ pub struct Config {
     pub pg: Pg,
     /// The store.
     pub store: StoreTable,
-    /// Streams that are kept apart from others.
+    /// Retention groups: streams kept apart from others.
     pub retention: Vec<RetentionTable>,
     /// Live clients.
     pub live: LiveTable,
     /// SQL, history and export.
     pub query: QueryTable,
-    /// What clients may make the server hold.
+    /// Memory limits for clients.
     pub limits: LimitsTable,
     /// Receivers of packets, with the layouts of their streams, and PLCs, with the groups of their symbols.
     pub source: Vec<SourceConfig>,
-    /// Units and descriptions of channels that come without.
+    /// Units and descriptions of channels that have none of their own.
     pub channel: Vec<ChannelTable>,
-    /// What is too low, too high, a wrong state or too old.
+    /// Limits of channels: too low, too high, a wrong state or too old.
     pub limit: Vec<LimitTable>,
-    /// Who is told of alarms over HTTP.
+    /// Receivers of alarms over HTTP.
     pub webhook: Vec<WebhookTable>,
-    /// Channels that are computed from others.
+    /// Derived channels, computed from others.
     pub derived: Vec<DerivedTable>,
-    /// The page's prepared layout.
+    /// Configured layout of the page.
     pub view: Option<View>,
 }
 
@@ -97,17 +96,17 @@ pub struct Http {
     /// Address and port, or the port alone on loopback; port 0 takes a free one. Default `127.0.0.1:8080`.
     #[serde(deserialize_with = "listened_address")]
     pub listen: SocketAddr,
-    /// Names under which browsers may reach the server, beside `localhost` and any IP address: others are
-    /// refused, so that a foreign page cannot rebind its name to this server.
+    /// Names under which browsers may reach the server, besides `localhost` and any IP address. Others are refused, so
+    /// that a foreign page cannot rebind its name to this server.
     pub hosts: Vec<String>,
-    /// Origins (`https://screen.example`) whose pages may open the WebSocket and write, beside the server's own.
+    /// Origins (`https://screen.example`) whose pages may open the WebSocket and write, besides the server's own.
     pub origins: Vec<String>,
-    /// Largest body of a write in MiB, compressed or not. Default 64.
+    /// Max size of the body of a write in MiB, compressed or not. Default 64.
     pub max_body_mib: u32,
-    /// Most connections at once, live clients among them. A new one takes the place of one whose client is waited for.
-    /// Default 2,048.
+    /// Max number of connections, including live clients. A new one replaces one that waits for its client. Default
+    /// 2,048.
     pub max_connections: usize,
-    /// Most of them from one address; loopback, or a proxy before the server, is one too. Default 1,536.
+    /// Max number of connections from one address; loopback, or a proxy in front, counts as one too. Default 1,536.
     pub max_connections_per_address: usize,
 }
 
@@ -130,14 +129,14 @@ impl Default for Http {
 pub struct Ilp {
     /// Address and port, or `"off"`. Default `127.0.0.1:9009`.
     pub listen: Listen,
-    /// Names for the sources of measurements, by their beginnings; others belong to the source `ilp`.
+    /// Names of sources by prefix of the measurement; other measurements belong to the source `ilp`.
     pub source: Vec<IlpSource>,
-    /// Most connections at once. A new one takes the place of one that is silent. Default 256.
+    /// Max number of connections. A new one replaces a silent one. Default 256.
     pub max_connections: usize,
-    /// Most of them from one address. Default 192.
+    /// Max number of connections from one address. Default 192.
     pub max_connections_per_address: usize,
     /// Whether a connection must begin with the token, as a line `# token TOKEN`. Needs `auth_token_file`. The protocol
-    /// itself has no place for one: without this, whoever reaches the port writes. Default false.
+    /// itself has no place for a token; without this, anyone who reaches the port can write. Default false.
     pub token_required: bool,
 }
 
@@ -145,7 +144,7 @@ pub struct Ilp {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IlpSource {
-    /// Measurements that begin so, as in `avionics.`.
+    /// Prefix of the measurements, such as `avionics.`.
     pub prefix: String,
     /// Name of their source.
     pub name: String,
@@ -169,7 +168,7 @@ impl Default for Ilp {
 pub struct Pg {
     /// Address and port, or `"off"`. Default `127.0.0.1:5433`.
     pub listen: Listen,
-    /// Most connections at once. Default 100.
+    /// Max number of connections. Default 100.
     pub max_connections: usize,
 }
 
@@ -179,17 +178,17 @@ impl Default for Pg {
     }
 }
 
-/// Where to listen, if at all.
+/// Address to listen on, or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// An address and port; port 0 takes a free one.
     At(SocketAddr),
-    /// Not at all.
+    /// No listening.
     Off,
 }
 
 impl Listen {
-    /// The address, unless off.
+    /// Returns the address, or `None` if off.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Listen::At(address) => Some(address),
@@ -209,10 +208,10 @@ impl std::str::FromStr for Listen {
     }
 }
 
-/// Reads where to listen: an address and port, `localhost` and a port, or the port alone, on loopback.
+/// Parses an address and port, `localhost` and a port, or the port alone, on loopback.
 ///
 /// # Errors
-/// It is none, with examples.
+/// If the text is not an address; the message has examples.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     let port = text.strip_prefix("localhost:").unwrap_or(text);
@@ -242,18 +241,19 @@ impl<'de> Deserialize<'de> for Listen {
 pub struct StoreTable {
     /// Size of the commit log's ring in MiB. Default 64.
     pub log_mib: u64,
-    /// Most space on disk in GiB; the oldest data is dropped beyond. Default: 80 % of the file system.
+    /// Max space on disk in GiB; beyond it the oldest data is dropped. Default: 80 % of the file system.
     pub max_gib: Option<f64>,
-    /// Oldest age kept, in days since it was stored. Default: as long as there is space.
+    /// Max age of data in days since it was stored. Default: unlimited, as long as there is space.
     pub max_age_days: Option<f64>,
-    /// Seconds that this machine's clock must go on without a leap, from the start on and after each leap, before data
-    /// is dropped by its age. Default 3,600.
+    /// Seconds that this machine's clock must run without a leap, after the start and after each leap, before data is
+    /// dropped by age. Default 3,600.
     pub clock_confirm_s: u64,
-    /// Most streams (table and tag values); new ones beyond are rejected. Default 200,000.
+    /// Max number of streams (table and tag values); new ones beyond it are rejected. Default 200,000.
     pub max_streams: u32,
     /// Memory for data not yet sealed into blocks, in MiB. Default 64.
     pub open_mib: usize,
-    /// Times further ahead of this clock, in seconds, are stored but are not the newest value. Default 86,400.
+    /// Seconds that a time may be ahead of this clock; frames further ahead are stored, but not shown as newest.
+    /// Default 86,400.
     pub max_future_s: u64,
 }
 
@@ -278,9 +278,9 @@ impl Default for StoreTable {
 pub struct LiveTable {
     /// Time between heartbeats in milliseconds, 50 to 1,000. Default 250.
     pub heartbeat_ms: u64,
-    /// Most live clients at once. Default 1,000.
+    /// Max number of live clients. Default 1,000.
     pub max_clients: usize,
-    /// Most of them from one address; loopback, or a proxy before the server, is one too. Default 256.
+    /// Max number of live clients from one address; loopback, or a proxy in front, counts as one too. Default 256.
     pub max_clients_per_address: usize,
 }
 
@@ -296,7 +296,7 @@ impl Default for LiveTable {
 pub struct QueryTable {
     /// Memory of all queries together in MiB. Default 256.
     pub memory_mib: usize,
-    /// A query is ended after this many seconds, and clients cannot ask for more; 0: never. Default 60.
+    /// Seconds after which a query is ended; clients cannot ask for more. 0 means never. Default 60.
     pub statement_timeout_s: u64,
 }
 
@@ -310,11 +310,11 @@ impl Default for QueryTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsTable {
-    /// Memory that all clients together may make the server hold, in MiB: bodies on their way in, answers on their way
-    /// out, histories, playbacks. Clients of other machines leave an eighth of it to those of this one. Beyond it
-    /// requests are answered 503. Default 256.
+    /// Max memory in MiB held for all clients together: bodies on their way in, answers on their way out, histories,
+    /// playbacks. Clients of other machines leave an eighth of it to those of this one. Beyond it requests are answered
+    /// 503. Default 256.
     pub client_memory_mib: usize,
-    /// Most of it for one address; beyond it requests are answered 429. Default 128.
+    /// Max memory in MiB held for one address; beyond it requests are answered 429. Default 128.
     pub client_memory_per_address_mib: usize,
 }
 
@@ -324,29 +324,29 @@ impl Default for LimitsTable {
     }
 }
 
-/// `[[channel]]`: what the server knows of channels that come without units.
+/// `[[channel]]`: properties of channels that have no units of their own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelTable {
-    /// Channels it holds for, as in `avionics.*{acu=1}`. Of several that match the first holds.
+    /// Pattern of the channels, such as `avionics.*{acu=1}`. The first matching table applies.
     pub pattern: String,
-    /// Unit.
+    /// Unit of the channels.
     #[serde(default)]
     pub unit: String,
-    /// What it is.
+    /// Description of the channels.
     #[serde(default)]
     pub description: String,
-    /// Nominal time between frames in milliseconds: what staleness and rates are judged by.
+    /// Nominal time between frames in milliseconds, used to judge staleness and rates.
     pub expected_period_ms: Option<f64>,
 }
 
-/// `[view]`: what the page opens on.
+/// `[view]`: the initial view of the page.
 #[derive(Clone, Debug, Default, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct View {
     /// Title of the page.
     pub title: String,
-    /// The run it shows.
+    /// Run to show.
     pub run: Option<Run>,
     /// Panels in reading order.
     pub panels: Vec<Panel>,
@@ -356,11 +356,11 @@ pub struct View {
 #[derive(Clone, Debug, Default, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
-    /// Name.
+    /// Name of the run.
     pub name: String,
     /// T-0, nanoseconds since 1970 UTC, as text.
     pub t0: Option<String>,
-    /// Channel with the countdown clock in seconds, negative before lift-off, where holds move T-0.
+    /// Channel with the countdown clock in seconds, negative before lift-off; used if holds move T-0.
     pub clock: Option<String>,
 }
 
@@ -368,9 +368,9 @@ pub struct Run {
 #[derive(Clone, Debug, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Panel {
-    /// `plot`, `states` or `now`.
+    /// Kind: `plot`, `states` or `now`.
     pub kind: PanelKind,
-    /// Its title.
+    /// Title of the panel.
     pub title: String,
     /// Channel patterns.
     pub channels: Vec<String>,
@@ -383,7 +383,7 @@ fn default_span_s() -> f64 {
     60.0
 }
 
-/// What a panel shows its channels as.
+/// Display form of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PanelKind {
@@ -395,52 +395,52 @@ pub enum PanelKind {
     Now,
 }
 
-/// Why a configuration cannot be used.
+/// Error of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
+    /// An unreadable file.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Reason.
         source: std::io::Error,
     },
-    /// The token cannot be read.
+    /// An unreadable token.
     #[error("auth_token_file = {path:?}: cannot read the token: {source}")]
     Token {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Reason.
         source: std::io::Error,
     },
-    /// The file is not TOML, keys are unknown, or values cannot be meant.
+    /// Invalid TOML, unknown keys, or invalid values.
     #[error("{}", mistakes.iter().map(|m| format!("{path}:{m}")).collect::<Vec<_>>().join("\n"))]
     Wrong {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// All that is wrong, by line.
+        /// All mistakes, by line.
         mistakes: Vec<Mistake>,
     },
-    /// What cannot be on this machine.
+    /// Settings that are impossible on this machine.
     #[error("{}", wrong.iter().map(|w| format!("{path}: {w}")).collect::<Vec<_>>().join("\n"))]
     Here {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// All that cannot be.
+        /// The settings, as sentences.
         wrong: Vec<String>,
     },
     /// A value out of its range.
     #[error("{path}: {key}: {message}")]
     Value {
-        /// The file, or "command line".
+        /// Path of the file, or "command line".
         path: String,
         /// The key.
         key: String,
-        /// What is wrong.
+        /// Description of the mistake.
         message: String,
     },
-    /// A listen beyond loopback that nothing protects.
+    /// An unprotected listener beyond loopback.
     #[error(
         "{key} = {address} listens beyond this machine without a token: set auth_token_file, or pass \
          --insecure-listen if the network is trusted"
@@ -451,7 +451,7 @@ pub enum ConfigError {
         /// The address.
         address: SocketAddr,
     },
-    /// Line protocol over TCP beyond loopback without a token, for which the protocol has no place.
+    /// Line protocol over TCP beyond loopback, which cannot carry a token.
     #[error(
         "ilp.listen = {address} listens beyond this machine, and line protocol over TCP carries no token: use HTTP \
          (POST /write with the token), set ilp.token_required, or pass --insecure-listen if the network is trusted"
@@ -463,18 +463,18 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// If it cannot be read, or says things that cannot be meant: all of them.
+    /// If the file cannot be read, or has mistakes; all of them are reported.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: name.clone(), source })?;
         Config::parse(&text, &name)
     }
 
-    /// Reads the text of a file. Ranges are checked; listens are not, because the command line may change
-    /// them: see [`Config::check_listens`].
+    /// Parses the text of a configuration file. Checks ranges, but not listeners, because the command line may change
+    /// them; see [`Config::check_listens`].
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -482,11 +482,11 @@ impl Config {
         mistakes::read(text).map_err(|mistakes| ConfigError::Wrong { path: path.to_owned(), mistakes })
     }
 
-    /// Refuses listens beyond loopback that nothing protects. Packet sources are not asked: they answer
-    /// nothing, and a multicast group is on the network by its nature.
+    /// Refuses unprotected listeners beyond loopback. Packet sources are exempt: they answer nothing, and a multicast
+    /// group is on the network by its nature.
     ///
     /// # Errors
-    /// The first such listen.
+    /// The first such listener.
     pub fn check_listens(&self) -> Result<(), ConfigError> {
         if self.ilp.token_required && self.auth_token_file.is_none() {
             let (path, key) = ("configuration".to_owned(), "ilp.token_required".to_owned());
@@ -509,7 +509,7 @@ impl Config {
         Ok(())
     }
 
-    /// The token of `auth_token_file`, without surrounding white space.
+    /// Reads the token of `auth_token_file`, without surrounding white space.
     ///
     /// # Errors
     /// If the file cannot be read or holds no token of at least 16 characters.
@@ -525,7 +525,7 @@ impl Config {
         Ok(Some(token.to_owned()))
     }
 
-    /// How the store is opened.
+    /// Returns the options the store is opened with.
     pub fn store_options(&self) -> StoreOptions {
         StoreOptions {
             log_bytes: self.store.log_mib << 20,
@@ -541,7 +541,7 @@ impl Config {
         }
     }
 
-    /// What is known of channels that come without units.
+    /// Returns the properties of channels that have no units of their own.
     pub fn channel_notes(&self) -> Vec<ChannelNote> {
         let note = |table: &ChannelTable| {
             Some(ChannelNote {

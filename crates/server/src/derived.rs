@@ -1,16 +1,16 @@
-//! Derived channels: expressions over channels, evaluated as frames come, and over the record.
+//! Derived channels: expressions over channels, evaluated live and over stored data.
 //!
 //! ```text
-//! Fanout::publish ─> tap: the channels of expressions          a look-up a frame
-//! each 10 ms      ─> hold: by event time, held back align_ms   a thread of its own, here
-//!                 ─> instance ─> strongback_query::Program     the same over the record (past)
+//! Fanout::publish ─> tap: the channels of expressions          one lookup per frame
+//! each 10 ms      ─> hold: by event time, held back align_ms   on its own thread, here
+//!                 ─> instance ─> strongback_query::Program     the same over stored data (past)
 //!                 ─> Ingest: results as frames of streams of the source `derived`
 //! ```
 //!
 //! Invariants:
-//! - What was recorded, without what `strongback.late` names for an evaluation, gives its results again, bit for bit.
-//! - Results are appended after what they are of, and before the standing that says so.
-//! - An evaluation reads results of others only up to where those can still come.
+//! - Stored frames, without those in `strongback.late` for an evaluation, reproduce its results bit for bit.
+//! - Results are appended after their triggers, and before the standing that covers them.
+//! - An evaluation reads results of another only up to the place from which on that may still give results.
 
 pub mod backfill;
 pub mod binding;
@@ -48,23 +48,25 @@ use definition::Definition;
 use instance::{Again, Instance, layouts};
 use status::DerivedStatus;
 
-/// Time between two standings of an evaluation that goes on, at least and at most.
+/// Min and max time between two standings of an evaluation in progress.
 const STAND_EACH_NS: Range<i64> = 10_000_000_000..600_000_000_000;
-/// Bytes a second that the standings of all evaluations may take: the larger they are, the less often they are written.
+/// Bytes per second that the standings of all evaluations may take: the larger they are, the less often they are
+/// written.
 const STAND_BYTES_A_SECOND: u64 = 64 << 10;
-/// Time after which all stand again that did not move: the newest standing must not go with the oldest data.
+/// Time after which unchanged standings are written again, so that the newest one does not expire with the oldest
+/// data.
 const STAND_AGAIN_NS: i64 = 600_000_000_000;
-/// Time between two events that say what goes wrong with one.
+/// Time between two events about problems of one derived channel.
 const TELL_EACH_NS: i64 = 60_000_000_000;
-/// Time between two looks at the catalog while it grows.
+/// Interval of checks of the catalog while it grows.
 const LOOK_EACH_NS: i64 = 100_000_000;
-/// Time before what failed by the store is tried again.
+/// Time before an operation that failed because of the store is retried.
 const AGAIN_NS: i64 = 1_000_000_000;
-/// Most evaluations.
+/// Max evaluations.
 const INSTANCES_MAX: usize = 1_024;
-/// Results appended at once.
+/// Max results appended at once.
 const BATCH_RESULTS: usize = 1_024;
-/// Late frames that wait to be named, at most.
+/// Max late frames waiting to be recorded.
 const LATE_MAX: usize = 100_000;
 
 /// Derived channels of a server.
@@ -72,67 +74,67 @@ const LATE_MAX: usize = 100_000;
 pub struct Derived {
     book: Mutex<Definitions>,
     status: Mutex<BTreeMap<String, DerivedStatus>>,
-    /// What counts.
+    /// Counters.
     pub counters: DerivedCounters,
 }
 
-/// What derived channels count since start.
+/// Counters of derived channels since start.
 #[derive(Debug, Default)]
 pub struct DerivedCounters {
-    /// Evaluations at work.
+    /// Current evaluations.
     pub instances: AtomicU64,
     /// Triggers evaluated.
     pub results: AtomicU64,
-    /// Frames that came after their turn.
+    /// Frames that arrived after their turn.
     pub late: AtomicU64,
     /// Evaluations that failed.
     pub failed: AtomicU64,
-    /// Divisors that were 0.
+    /// Divisions by zero.
     pub zero_divisors: AtomicU64,
-    /// Samples that found no room in a window.
+    /// Samples that did not fit into a window.
     pub left_out: AtomicU64,
 }
 
-/// A stream that triggers a derived channel which cannot be tied to its inputs yet.
+/// Trigger stream of a derived channel whose inputs cannot be resolved yet.
 #[derive(Debug)]
 struct UntiedStream {
     name: String,
     trigger: StreamId,
     why: String,
-    /// Whether no channel that may come changes that.
+    /// Whether no future channel can change that.
     is_final: bool,
 }
 
-/// What the thread keeps.
+/// State of the thread.
 #[derive(Debug, Default)]
 struct DerivedThread {
-    /// Of the book.
+    /// Change counter of the definitions that were read.
     changes: u64,
     definitions: Vec<(Arc<Definition>, DerivedEntry)>,
-    /// Each after those it needs.
+    /// Evaluations, each after those it depends on.
     instances: Vec<Instance>,
     pending: Vec<UntiedStream>,
     catalog: Option<u64>,
     looked_at: i64,
-    /// Streams of the catalog that were looked at.
+    /// Number of streams of the catalog that were examined.
     scanned: usize,
-    /// How many streams there were when the thread was made, until the book is read.
+    /// Number of streams when the thread was created; taken when the definitions are read.
     streams_before: Option<usize>,
-    /// How many streams there were when a version was read first: the others appeared while it was in force.
+    /// Number of streams when a version was first read; later streams appeared while it was in force.
     appeared_from: HashMap<(String, u32), usize>,
     reopenings: u64,
     retry_at: i64,
     stood_at: i64,
-    /// Bytes that were written then, as far as it was news.
+    /// Bytes written by the latest standings.
     stood_bytes: u64,
-    /// When all stood, those too that had not moved.
+    /// Time when all standings were written, including unchanged ones.
     all_stood_at: i64,
     told: HashMap<String, i64>,
     clock: Leaps,
 }
 
 impl DerivedThread {
-    /// Moves all instants that are kept by `by_ns`: the clock was set by that.
+    /// Shifts all stored instants by `by_ns`, because the clock was set by that much.
     fn leap(&mut self, by_ns: i64) {
         self.instances.iter_mut().for_each(|instance| instance.leap(by_ns));
         let instants = [&mut self.looked_at, &mut self.retry_at, &mut self.stood_at, &mut self.all_stood_at];
@@ -141,37 +143,37 @@ impl DerivedThread {
 }
 
 impl Derived {
-    /// Those of a book.
+    /// Creates derived channels with these definitions.
     pub fn new(book: Definitions) -> Self {
         Derived { book: Mutex::new(book), status: Mutex::default(), counters: DerivedCounters::default() }
     }
 
-    /// The book.
+    /// Locks the definitions.
     pub fn book(&self) -> parking_lot::MutexGuard<'_, Definitions> {
         self.book.lock()
     }
 
-    /// Which version of each is in force, by its `table.channel`.
+    /// Returns the version in force of each, by its `table.channel`.
     pub fn versions(&self) -> BTreeMap<String, u32> {
         let all = self.book.lock().in_force();
         all.into_iter().map(|(definition, entry)| (definition.path(), entry.version)).collect()
     }
 
-    /// How one does.
+    /// Returns the status of a derived channel.
     pub fn status(&self, name: &str) -> Option<DerivedStatus> {
         self.status.lock().get(name).cloned()
     }
 
-    /// Those that something is wrong with, and what.
+    /// Returns the failing derived channels, each with its problem.
     pub fn troubles(&self) -> Vec<(String, String)> {
         let status = self.status.lock();
         status.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now_ns())?))).collect()
     }
 
-    /// Starts the thread. It ends when the server stops.
+    /// Starts the thread, which ends when the server stops.
     ///
     /// # Errors
-    /// No thread.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         self: Arc<Self>,
         ingest: Arc<Ingest>,
@@ -183,7 +185,7 @@ impl Derived {
         turns::start("derived", stopping, move |stop| self.turn(&mut work, &ingest, &ledger, clock::both(), stop))
     }
 
-    /// Evaluates what is due; at the end all that came.
+    /// Evaluates what is due; with `stop`, everything received.
     fn turn(
         &self,
         work: &mut DerivedThread,
@@ -196,7 +198,7 @@ impl Derived {
             work.leap(by_ns);
         }
         if work.reopenings != ingest.reopenings() {
-            // Numbers of streams may have changed, and what was not durable is gone.
+            // Stream numbers may have changed, and data that was not durable is lost.
             let (told, clock) = (std::mem::take(&mut work.told), std::mem::take(&mut work.clock));
             let appeared_from = std::mem::take(&mut work.appeared_from);
             *work = DerivedThread {
@@ -220,7 +222,7 @@ impl Derived {
         let mut pending: HashMap<StreamId, i64> = HashMap::new();
         for at in 0..work.instances.len() {
             let instance = &mut work.instances[at];
-            // Results of those it reads that may still come, and where they can be.
+            // Earliest place at which its inputs may still get results.
             let limit = instance.inputs.iter().filter_map(|(id, _)| Some((*pending.get(id)?, id.0, 0))).min();
             if now >= work.retry_at
                 && let Err(error) = self.evaluate(instance, ingest, now, limit, !stop)
@@ -230,7 +232,7 @@ impl Derived {
             }
             let own = instance.pending();
             if let Some(first) = own.into_iter().chain(limit.map(|limit| limit.0)).min() {
-                // Several may write into one stream.
+                // Several evaluations may write to one stream.
                 let known = pending.entry(instance.output.stream).or_insert(first);
                 *known = first.min(*known);
             }
@@ -243,7 +245,7 @@ impl Derived {
         }
         let mut bytes = 0;
         for instance in work.instances.iter_mut().filter(|instance| stand || instance.stands_first()) {
-            // A standing says that frames were seen: those that came too late are named before.
+            // A standing implies that frames were seen, so record the late ones first.
             name_late(instance, ingest, now);
             if ingest.refusal().is_none() && instance.late_rows.is_empty() {
                 match record_standing(instance, ingest) {
@@ -258,7 +260,7 @@ impl Derived {
         self.report(work, ingest, ledger, now);
     }
 
-    /// Takes what changed in the book: evaluations of other versions end.
+    /// Applies changes of the definitions: evaluations of other versions end.
     fn read_book(&self, work: &mut DerivedThread, ingest: &Ingest) {
         let book = self.book.lock();
         work.changes = book.changes;
@@ -286,7 +288,7 @@ impl Derived {
         self.status.lock().retain(|name, _| place(name).is_some());
     }
 
-    /// Hands over what came.
+    /// Passes received frames to the evaluations.
     fn dispatch(&self, work: &mut DerivedThread, ingest: &Ingest, now: i64) {
         let (seen, lost, nameless) = ingest.live().fanout().derived.take();
         if nameless > 0 {
@@ -303,7 +305,7 @@ impl Derived {
         }
     }
 
-    /// Looks at streams that are new or have changed, and begins what can begin.
+    /// Examines new and changed streams, and begins evaluations that can begin.
     fn adopt(&self, work: &mut DerivedThread, ingest: &Ingest, now: i64) -> Result<(), ScanError> {
         let catalog = ingest.store().catalog();
         let is_due = work.catalog.is_none() || now.saturating_sub(work.looked_at) >= LOOK_EACH_NS;
@@ -313,7 +315,7 @@ impl Derived {
         }
         let recording = ingest.refusal().is_none();
         let begins = |instance: &Instance| match instance.again {
-            // What was not recorded cannot be read: it goes on with what comes.
+            // Frames that are not recorded cannot be read, so it continues with live ones.
             Some(Again::Record) => recording,
             Some(Again::Missed) => true,
             None => false,
@@ -331,20 +333,20 @@ impl Derived {
             }
             ingest.store().view()
         };
-        // Before anything is taken from the tap: rows from the view's next on are theirs.
+        // Before anything is taken from the tap, which has the rows from the view's next row on.
         for instance in work.instances.iter_mut().filter(|instance| begins(instance)) {
             instance.begin(&view, instance.again, now)?;
         }
         Ok(())
     }
 
-    /// Ties derived channels to the streams that trigger them.
+    /// Resolves the inputs of derived channels for the streams that trigger them.
     fn tie(&self, work: &mut DerivedThread, ingest: &Ingest, catalog: &Catalog) {
         let version_of = |path: &str| {
             let of = |(definition, _): &&(Arc<Definition>, DerivedEntry)| definition.path() == path;
             work.definitions.iter().find(of).map(|(_, entry)| entry.version)
         };
-        // Those whose streams look different now are tied anew.
+        // Instances whose streams have changed are resolved again.
         let holds = |instance: &Instance| {
             let same = |(id, version): &(StreamId, u32)| {
                 catalog.stream(*id).is_some_and(|stream| stream.layout.version == *version)
@@ -381,7 +383,7 @@ impl Derived {
             let bound = binding::bind(definition, stream, catalog, version_of)
                 .map_err(|error| (error.to_string(), !matches!(error, binding::BindError::Unknown { .. })));
             let made = bound.and_then(|binding| {
-                // Most often a channel was added that it does not read.
+                // Usually a channel was added that it does not read.
                 if let Some(instance) = old.map(|at| &mut work.instances[at])
                     && instance.is_tied_as(&binding)
                 {
@@ -405,7 +407,7 @@ impl Derived {
                         instance.has_appeared();
                     }
                     match old {
-                        // Where it stands is read from the record: what only it knows is written there.
+                        // The new one reads its standing from the store, so record what only the old one knows.
                         Some(at) => {
                             name_late(&mut work.instances[at], ingest, now_ns());
                             if let Some(standing) = work.instances[at].standing() {
@@ -435,7 +437,7 @@ impl Derived {
         work.instances.sort_by_key(|instance| place(&instance.name));
     }
 
-    /// Evaluates what is due of one, and appends its results.
+    /// Evaluates what is due for one instance, and appends its results.
     fn evaluate(
         &self,
         instance: &mut Instance,
@@ -445,7 +447,7 @@ impl Derived {
         align: bool,
     ) -> Result<(), String> {
         name_late(instance, ingest, now);
-        // Before its first result: a replay goes on from here with what was remembered live.
+        // Before its first result, so that a replay can continue from here with the live memory.
         if instance.stands_first()
             && ingest.refusal().is_none()
             && let Err(error) = record_standing(instance, ingest)
@@ -466,8 +468,8 @@ impl Derived {
             let results = results.iter().map(|(frame, outcome)| (frame, outcome));
             let batch = instance.output.put(results, instance.recorded_at(now));
             if let Err(error) = record::append(ingest, &batch) {
-                // They are made again from the record when the store takes them: from behind the newest that it has, so
-                // that none may come behind these.
+                // They are computed again from stored data once the store accepts them, beginning after the newest
+                // stored one, so that none is stored out of order.
                 instance.again = Some(Again::Record);
                 instance.trouble = Some((now, format!("results are not recorded: {error}")));
                 break;
@@ -476,7 +478,7 @@ impl Derived {
         Ok(())
     }
 
-    /// Says how each does.
+    /// Updates the status of each derived channel, and reports problems.
     fn report(&self, work: &mut DerivedThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
         self.counters.instances.store(work.instances.len() as u64, Relaxed);
         self.counters.late.store(work.instances.iter().map(|instance| instance.counts.late).sum(), Relaxed);
@@ -504,7 +506,7 @@ impl Derived {
     }
 }
 
-/// Records where an evaluation stands, if that is news. Returns how many bytes that took.
+/// Records the standing of an evaluation, if it has changed. Returns the number of bytes written.
 fn record_standing(instance: &mut Instance, ingest: &Ingest) -> Result<u64, Reject> {
     let Some(standing) = instance.standing() else { return Ok(0) };
     let recorded = record::stand(ingest, &instance.label, instance.run(), &standing);
@@ -512,13 +514,13 @@ fn record_standing(instance: &mut Instance, ingest: &Ingest) -> Result<u64, Reje
     recorded
 }
 
-/// Returns the time until the next standings, where those before took `bytes`.
+/// Returns the time until the next standings, if the latest ones took `bytes`.
 fn stand_each_ns(bytes: u64) -> i64 {
     let ns = bytes.saturating_mul(1_000_000_000) / STAND_BYTES_A_SECOND;
     i64::try_from(ns).unwrap_or(i64::MAX).clamp(STAND_EACH_NS.start, STAND_EACH_NS.end)
 }
 
-/// Whether a stream triggers a derived channel: of derived ones those of the version in force.
+/// Returns whether a stream triggers a derived channel. Derived streams do so only in the version in force.
 fn triggers(definition: &Definition, stream: &Stream, work: &DerivedThread) -> bool {
     let is_derived = binding::is_derived(stream);
     let in_force = |stream: &Stream| {
@@ -531,7 +533,7 @@ fn triggers(definition: &Definition, stream: &Stream, work: &DerivedThread) -> b
     definition.is_trigger(&stream.key, is_derived) && (!is_derived || in_force(stream))
 }
 
-/// The channels that evaluations read, by stream.
+/// Returns the channels that evaluations read, by stream.
 fn wanted(instances: &[Instance]) -> BTreeMap<StreamId, BTreeSet<ChannelIndex>> {
     let mut all: BTreeMap<StreamId, BTreeSet<ChannelIndex>> = BTreeMap::new();
     for (id, channels) in instances.iter().flat_map(|instance| &instance.inputs) {
@@ -540,7 +542,7 @@ fn wanted(instances: &[Instance]) -> BTreeMap<StreamId, BTreeSet<ChannelIndex>> 
     all
 }
 
-/// Names frames that came too late.
+/// Records frames that were too late.
 fn name_late(instance: &mut Instance, ingest: &Ingest, now: i64) {
     if instance.late_rows.is_empty() || ingest.refusal().is_some() {
         instance.late_rows.truncate(LATE_MAX);
@@ -552,7 +554,7 @@ fn name_late(instance: &mut Instance, ingest: &Ingest, now: i64) {
     }
 }
 
-/// Tells of trouble as an event, once a minute for each derived channel.
+/// Reports a problem as an event, at most once a minute per derived channel.
 fn tell(work: &mut DerivedThread, ingest: &Ingest, ledger: &Ledger, now: i64, name: &str, why: String) {
     let told = work.told.entry(name.to_owned()).or_insert(i64::MIN);
     if now.saturating_sub(*told) < TELL_EACH_NS {

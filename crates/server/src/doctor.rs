@@ -1,9 +1,9 @@
 //! Why data is missing: the findings of `strongback doctor` and `/api/doctor`.
 //!
-//! Three steps: [`facts`] reads what is known (catalog, counts, gap rows, the frames around the instant), [`judge`]
-//! turns that into findings and touches nothing else, [`command`] prints them. A finding names its cause, says from
-//! when to when and how much where that is known, and what to do. The likeliest explanation comes first: what
-//! explains another finding stands before it.
+//! There are three steps: [`facts`] reads what is known (catalog, counts, gap rows, the frames around the instant),
+//! [`judge`] turns it into findings and touches nothing else, [`command`] prints them. A finding names its cause, its
+//! time and amount where they are known, and what to do. The likeliest explanation comes first: a finding that explains
+//! another precedes it.
 
 pub mod facts;
 
@@ -16,252 +16,252 @@ use crate::text::json::Big;
 
 pub use judgement::judge;
 
-/// What can be found. In the order in which they explain an absence.
+/// Cause of missing data, in the order in which causes explain an absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// No channel has this name.
     NotConfigured,
-    /// The store takes nothing now.
+    /// The store accepts nothing now.
     NotRecording,
     /// The PLC does not answer.
     Disconnected,
-    /// A symbol that the PLC does not have, or does not give.
+    /// A symbol that the PLC lacks or does not give.
     SymbolMissing,
-    /// Packets that no layout is configured for.
+    /// Packets without a configured layout.
     NoLayout,
-    /// Datagrams, lines, messages or frames that were refused.
+    /// Refused datagrams, lines, messages or frames.
     Rejected,
-    /// Frames are there, with a `time` far from when they came.
+    /// Stored frames whose `time` is far from their reception.
     ClockWrong,
-    /// Older than what is kept.
+    /// Data older than what is kept.
     Expired,
-    /// No server ran.
+    /// No server was running.
     ServerNotRunning,
-    /// Frames known lost on the way.
+    /// Frames known to be lost on the way.
     Lost,
     /// Frames lost in the kernel's buffer.
     Kernel,
-    /// Frames that the store did not take, or lost when its disk failed.
+    /// Frames that the store refused, or lost when its disk failed.
     NotRecorded,
-    /// Frames that were stored, in a damaged place.
+    /// Stored frames in a damaged place.
     Damaged,
-    /// Nothing ever came.
+    /// Nothing ever received.
     NeverSeen,
-    /// It stopped.
+    /// A stream that stopped.
     Silent,
-    /// Frames are there, without this channel.
+    /// Stored frames without this channel.
     ChannelAbsent,
-    /// Less comes than should.
+    /// A stream slower than expected.
     Slow,
-    /// Left out on request.
+    /// Values left out by a configured reduction.
     Reduced,
-    /// Came twice, kept once.
+    /// Frames received twice and stored once.
     Duplicate,
-    /// Neither sequence nor period: nobody can say.
+    /// A stream without sequence or period, whose losses cannot be known.
     NotKnowable,
 }
 
 impl Cause {
-    /// Whether something is wrong with it; else it is only good to know.
+    /// Returns whether the cause means that something is wrong, rather than being information only.
     pub fn is_wrong(self) -> bool {
         !matches!(self, Cause::Reduced | Cause::Duplicate | Cause::NotKnowable)
     }
 }
 
-/// Something that explains an absence.
+/// An explanation of missing data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// Cause of the absence.
     pub cause: Cause,
     /// Whether something is wrong.
     pub wrong: bool,
-    /// Source it is about, if one.
+    /// Source concerned, if any.
     pub source: Option<String>,
-    /// Stream it is about, if one.
+    /// Stream concerned, if any.
     pub stream: Option<String>,
-    /// Since when, nanoseconds since 1970 UTC.
+    /// Begin, nanoseconds since 1970 UTC.
     pub from: Option<Big<i64>>,
-    /// Until when.
+    /// End, nanoseconds since 1970 UTC.
     pub to: Option<Big<i64>>,
-    /// Frames, packets, lines.
+    /// Number of frames, packets or lines.
     pub count: Option<Big<u64>>,
-    /// In words.
+    /// Description in words.
     pub text: String,
-    /// What to do.
+    /// Advice on what to do.
     pub advice: String,
 }
 
-/// What the doctor says.
+/// The doctor's report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// When it was asked, nanoseconds since 1970 UTC.
+    /// Time of the request, nanoseconds since 1970 UTC.
     pub now: Big<i64>,
-    /// The instant asked for; none: now.
+    /// Instant asked about; `None` means now.
     pub at: Option<Big<i64>>,
-    /// Channels asked for; none: everything.
+    /// Channels asked about; `None` means everything.
     pub channel: Option<String>,
-    /// Streams looked at.
+    /// Number of streams examined.
     pub streams: usize,
     /// Whether anything is wrong.
     pub wrong: bool,
-    /// All in one sentence.
+    /// Summary in one sentence.
     pub verdict: String,
-    /// The likeliest first.
+    /// Findings, the likeliest first.
     pub findings: Vec<Finding>,
 }
 
-/// A frame that is stored.
+/// A stored frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFacts {
-    /// Its row.
+    /// Row of the frame.
     pub row: u64,
-    /// Its `time`.
+    /// `time` of the frame.
     pub time: i64,
-    /// Its `receive_time`.
+    /// `receive_time` of the frame.
     pub receive_time: i64,
 }
 
-/// Rows of `strongback.gaps` of one stream and cause.
+/// Gap rows of one stream and cause, summed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GapFacts {
-    /// The cause, as in the table.
+    /// Cause, as in `strongback.gaps`.
     pub cause: String,
-    /// `time` before the first and after the last.
+    /// `time` before the first missing frame and after the last.
     pub time: (i64, i64),
-    /// Frames still missing; of `refused` those refused.
+    /// Number of frames still missing; for `refused`, of frames refused.
     pub count: u64,
 }
 
-/// What a frame has of a channel.
+/// State of a channel in a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InFrame {
-    /// A value, or that it is unknown.
+    /// A value, or one marked unknown.
     #[default]
     There,
-    /// That it is within the bound of its reduction.
+    /// A value left out because it is within the bound of its reduction.
     Unchanged,
-    /// Nothing.
+    /// No value.
     Absent,
 }
 
-/// A channel that was asked for.
+/// A channel asked about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChannelFacts {
-    /// Its full name.
+    /// Full name.
     pub name: String,
-    /// What the newest frame up to the instant has of it.
+    /// State in the newest frame up to the instant.
     pub in_frame: InFrame,
     /// `time` and row of its newest value up to the instant.
     pub value: Option<(i64, u64)>,
-    /// Its reduction, in words.
+    /// Reduction, in words.
     pub reduction: Option<String>,
 }
 
-/// What is known of a stream.
+/// Facts about a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamFacts {
-    /// `table{tag=value}`.
+    /// Name, as `table{tag=value}`.
     pub name: String,
-    /// Its source.
+    /// Source of the stream.
     pub source: String,
     /// Whether a source of this server feeds it.
     pub live: bool,
     /// Whether its frames are numbered.
     pub has_sequence: bool,
-    /// Whether `time` is the source's.
+    /// Whether `time` is the source's clock.
     pub source_clock: bool,
-    /// Where its rate comes from, and what that is.
+    /// Origin of the expected rate.
     pub expected: RateOrigin,
-    /// Frames a second that should come.
+    /// Expected rate, frames a second.
     pub expected_rate_hz: Option<f64>,
-    /// Frames a second that come.
+    /// Actual rate, frames a second.
     pub rate_hz: f64,
-    /// How it does.
+    /// Status of the stream.
     pub status: StreamStatus,
-    /// Since when.
+    /// Time at which the status began, nanoseconds since 1970 UTC.
     pub since: i64,
-    /// Frames that came twice, were left out by reductions, and were refused, since start.
+    /// Number of frames since start that were received twice.
     pub duplicate: u64,
-    /// See `duplicate`.
+    /// Number of frames since start that were left out by reductions.
     pub reduced: u64,
-    /// Oldest and newest frame that is kept.
+    /// Oldest frame that is kept.
     pub oldest: Option<FrameFacts>,
-    /// See `oldest`.
+    /// Newest frame that is kept.
     pub newest: Option<FrameFacts>,
-    /// Frames before and after the instant asked for.
+    /// Last frame up to the instant asked about.
     pub before: Option<FrameFacts>,
-    /// See `before`.
+    /// First frame after the instant asked about.
     pub after: Option<FrameFacts>,
-    /// What is known lost about the instant.
+    /// Known losses around the instant.
     pub gaps: Vec<GapFacts>,
-    /// Those of its channels that were asked for.
+    /// Channels of the stream that were asked about.
     pub channels: Vec<ChannelFacts>,
 }
 
-/// What a source rejected for one reason.
+/// Data rejected by a source for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectedFacts {
     /// The reason.
     pub reason: String,
-    /// How many since start.
+    /// Number since start.
     pub count: u64,
-    /// When the newest came.
+    /// Time of the newest, nanoseconds since 1970 UTC.
     pub last_time: i64,
-    /// One of the newest: why, who sent it, its first bytes as text or in hexadecimal.
+    /// Explanation of a recent sample.
     pub text: String,
-    /// See `text`.
+    /// Sender of that sample.
     pub from: Option<String>,
-    /// See `text`.
+    /// First bytes of that sample, as text or in hexadecimal.
     pub bytes: String,
 }
 
-/// What is known of a source.
+/// Facts about a source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceFacts {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// `inetx`, `ads`, `ilp`.
+    /// Kind: `inetx`, `ads` or `ilp`.
     pub kind: String,
-    /// Where it listens, or the PLC is.
+    /// Address the source listens on, or that of the PLC.
     pub address: String,
-    /// Whether a PLC answers; none of what is no PLC.
+    /// Whether a PLC answers; `None` for other sources.
     pub connected: Option<bool>,
-    /// The newest trouble it told of itself, where it is a PLC that does not answer.
+    /// Newest trouble reported by a PLC that does not answer.
     pub why: Option<String>,
-    /// Symbols that give no values: stream, symbol, why.
+    /// Symbols without values: stream, symbol and reason.
     pub troubles: Vec<(String, String, String)>,
     /// Packets without a layout, by stream id.
     pub unknown: Vec<(String, u64)>,
-    /// What was rejected.
+    /// Rejected data by reason.
     pub rejected: Vec<RejectedFacts>,
-    /// Datagrams that the kernel dropped since start, and whether it does so now.
+    /// Datagrams dropped by the kernel since start, and whether it is dropping now.
     pub kernel_drops: (u64, bool),
 }
 
-/// All that a judgement is made from.
+/// All facts a judgement is based on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// Nanoseconds since 1970 UTC.
+    /// Time of the request, nanoseconds since 1970 UTC.
     pub now: i64,
-    /// The instant asked for; none: now.
+    /// Instant asked about; `None` means now.
     pub at: Option<i64>,
-    /// Channels asked for; none: everything.
+    /// Channels asked about; `None` means everything.
     pub channel: Option<String>,
-    /// Names near to that, where nothing has it.
+    /// Similar names, if no channel has this one.
     pub nearest: Vec<String>,
-    /// When the server started.
+    /// Start of the server, nanoseconds since 1970 UTC.
     pub started: i64,
-    /// Why nothing is recorded now.
+    /// Reason why nothing is recorded now.
     pub refusal: Option<String>,
-    /// Times without a server.
+    /// Times without a server, as begin and end.
     pub outages: Vec<(i64, i64)>,
-    /// Losses of no stream.
+    /// Losses that belong to no stream.
     pub gaps: Vec<GapFacts>,
-    /// Sources of the streams; all of them where no stream was found, or everything was asked for.
+    /// Sources of the streams; all sources if no stream was found or everything was asked for.
     pub sources: Vec<SourceFacts>,
-    /// Streams with channels that were asked for.
+    /// Streams with channels asked about.
     pub streams: Vec<StreamFacts>,
-    /// Streams that are not among these: they were too many.
+    /// Number of further streams that were not examined because there are too many.
     pub streams_left: usize,
 }

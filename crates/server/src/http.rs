@@ -54,40 +54,40 @@ use crate::server::{Server, stopped};
 
 pub use reading::{patterns as split_patterns, range};
 
-/// Time between two looks for connections that have waited for their clients long enough.
+/// Time between two sweeps for connections that have waited too long for their clients.
 const SWEEP: Duration = Duration::from_millis(500);
-/// Pause before the next connection is taken when the system has no descriptors.
+/// Pause before the next accept if no file descriptor is free.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that make room when the system has no descriptors.
+/// Number of waiting connections closed if no file descriptor is free.
 const SHED: usize = 8;
-/// What a client reads that finds no place.
+/// Response to a client for which there is no free connection slot.
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
     Content-Type: application/json\r\nContent-Length: 63\r\n\r\n\
     {\"error\":\"the server has no place left\",\"code\":\"connections\"}\n\n";
-/// Most bytes of a request's header.
+/// Max bytes of a request's header.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a connection's send buffer in the kernel: a slow live client shall be behind by kilobytes.
+/// Bytes of a connection's send buffer in the kernel; small, so that a slow live client lags by kilobytes only.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
-/// Connections waiting to be accepted.
+/// Max number of connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
-/// How long requests under way may take once the server stops.
+/// Max time for requests under way once the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Binds the HTTP port.
 ///
 /// # Errors
-/// Where it cannot be had.
+/// If the address cannot be bound.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
-    // Accepted connections inherit these. Updates are small and must not wait for an acknowledgement of the one before.
+    // Accepted connections inherit these options. Updates are small and must not wait for an earlier acknowledgement.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.set_nodelay(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// All paths.
+/// Returns the router of all paths.
 pub fn router(server: Arc<Server>) -> Router {
     let compress = CompressionLayer::new().gzip(true).compress_when(
         SizeAbove::new(1024)
@@ -147,10 +147,10 @@ pub fn router(server: Arc<Server>) -> Router {
         .with_state(server)
 }
 
-/// Serves connections until the server stops, and then those that are open for a moment longer.
+/// Serves connections until the server stops, then waits a moment for the open ones.
 ///
 /// # Errors
-/// Where no thread can be had.
+/// If the closing thread cannot be started.
 pub fn serve(listener: TcpListener, server: Arc<Server>) -> std::io::Result<impl Future<Output = ()> + Send> {
     let door = Arc::new(Door::open(server.connections.clone())?);
     Ok(accept_all(listener, door, server))
@@ -169,12 +169,12 @@ async fn accept_all(listener: TcpListener, door: Arc<Door>, server: Arc<Server>)
         match accepted {
             Ok((stream, address)) => match connections.admit(address) {
                 Some(place) => drop(tokio::spawn(attend(stream, place, router.clone(), server.clone(), door.clone()))),
-                // Said where there is room for it in the socket; who does not read it sees the end.
+                // Written only if the socket has room for it; a client that does not read it just sees the end.
                 None => _ = stream.try_write(REFUSED),
             },
             Err(error) if is_peers(&error) => {}
             Err(error) => {
-                // Out of file descriptors: those that wait for their clients make room.
+                // Out of file descriptors: close connections that wait for their clients.
                 connections.count(EndReason::NoDescriptor);
                 let shed = connections.shed(SHED);
                 tracing::warn!(%error, shed, "a connection could not be accepted");
@@ -187,13 +187,13 @@ async fn accept_all(listener: TcpListener, door: Arc<Door>, server: Arc<Server>)
     let _ = tokio::time::timeout(STOP_PATIENCE, connections.all_left()).await;
 }
 
-/// Whether a connection could not be accepted because its peer has gone already.
+/// Returns whether a connection could not be accepted because its peer has already gone.
 fn is_peers(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Ends connections that have waited for their clients long enough, now and then.
+/// Periodically ends connections that have waited too long for their clients.
 async fn sweep(connections: Arc<Connections>) {
     let mut ticks = tokio::time::interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -206,7 +206,7 @@ async fn sweep(connections: Arc<Connections>) {
 /// Serves one connection.
 async fn attend(stream: TcpStream, place: ConnectionPlace, router: Router, server: Arc<Server>, door: Arc<Door>) {
     if let Some(socket) = door.pass(stream, place, &mut server.stopping.subscribe()).await {
-        // What answers requests is large, and most of those that come by the thousand have none.
+        // The future is large, and most of the thousands of idle connections never need it.
         Box::pin(answer_all(socket, router, server)).await;
     }
 }
@@ -221,13 +221,13 @@ async fn answer_all(socket: Socket, router: Router, server: Arc<Server>) {
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        // Connections have their times watched by the sweep.
+        // The sweep watches the times of connections instead.
         .header_read_timeout(None)
         .max_buf_size(HEADER_BYTES_MAX)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
-    // How a connection ends is its client's affair.
+    // The way a connection ends is its client's affair.
     tokio::select! {
         _ = &mut connection => {}
         () = from.ended() => {}
@@ -238,7 +238,7 @@ async fn answer_all(socket: Socket, router: Router, server: Arc<Server>) {
     }
 }
 
-/// Answers a request: its body is counted, and so is the answer until it has left.
+/// Answers a request. Its body is counted while it arrives, and its answer until it has been sent.
 async fn answer_one(
     request: Request<Incoming>,
     connection: Arc<Connection>,
@@ -255,7 +255,7 @@ async fn answer_one(
             request.extensions_mut().insert(connection.clone());
             request.extensions_mut().insert(intake.clone());
             let Ok(response) = router.oneshot(request).await;
-            // A body that was not taken has its own reason, whatever was made of its end.
+            // A refused body is answered with its own reason, whatever the router made of its end.
             intake.failure().map_or(response, Failure::into_response)
         }
     };

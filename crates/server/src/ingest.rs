@@ -1,13 +1,13 @@
-//! Ingest: what sources hand in is appended, shown live at once, and made durable by the commit thread.
+//! Ingest: frames from sources are appended, shown live at once, and made durable by the commit thread.
 //!
-//! Append and fan-out run under the fan-out's lock (see [`crate::live`]). Three things never wait for the
-//! disk: append, fan-out, and a UDP source. Whoever needs an acknowledgement takes a [`Ticket`] and waits for
-//! it; that rings the commit thread, so a wait lasts one commit and not a commit interval.
+//! Append and fan-out run under the fan-out's lock (see [`crate::live`]). Three things never wait for the disk:
+//! append, fan-out, and a UDP source. A caller that needs an acknowledgement takes a [`Ticket`] and waits for it.
+//! That wakes the commit thread, so the wait lasts one commit rather than a commit interval.
 //!
-//! A failed disk poisons the store. The commit thread then opens it again through recovery, in a new epoch,
-//! while frames go on to the screens marked `recorded = false`; subscribers are told which rows went back.
-//! When that fails three times the server ends with its own exit code. It waits, and says so, as long as its folder is
-//! gone or the system has no descriptor for it: neither is mended by a start.
+//! A failed disk poisons the store. The commit thread then reopens it through recovery, in a new epoch. Meanwhile
+//! frames are still shown, marked `recorded = false`, and subscribers are told which rows went back. If that fails
+//! three times, the server ends with its own exit code. If its folder is missing or the system has no file
+//! descriptors left, it reports that and keeps waiting, since a restart would not help.
 
 pub mod opening;
 pub mod retention;
@@ -31,75 +31,75 @@ use crate::live::Live;
 use crate::process::clock::{now_ns, steady};
 use crate::process::latency::Latencies;
 
-/// Longest wait of a source for a commit, so that it sees a shutdown.
+/// Max wait of a source for a commit, so that it notices a shutdown.
 const DURABLE_WAIT: Duration = Duration::from_secs(30);
-/// Time between two looks whether there was nothing to commit.
+/// Interval of checks whether there was nothing to commit.
 const DURABLE_LOOK: Duration = Duration::from_millis(2);
-/// How long frames that found the log full are offered again without one being taken: the log's tail may
-/// have to be sealed first.
+/// Time for which frames are offered again while the log is full and none is accepted: the log's tail may have to be
+/// sealed first.
 const FULL_LOG_WAIT: Duration = Duration::from_secs(10);
-/// Pause before frames are offered again that a commit alone made no room for.
+/// Pause before frames are offered again when a commit alone did not make room.
 const FULL_LOG_PAUSE: Duration = Duration::from_millis(5);
-/// Wait before another attempt to open the store that does not count: see [`OpenError::passes`].
+/// Wait before an attempt to reopen the store that does not count: see [`OpenError::passes`].
 const PATIENT_WAIT: Duration = Duration::from_secs(1);
-/// Attempts that do not count between two lines in the log.
+/// Uncounted attempts per line in the log.
 const ATTEMPTS_A_LINE: u64 = 60;
-/// Pause of the maintenance thread when nothing waits.
+/// Pause of the maintenance thread when it has no work.
 const MAINTAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the configuration knows of channels that come without units.
+/// Configured properties of channels whose source does not define them.
 #[derive(Clone, Debug)]
 pub struct ChannelNote {
-    /// Channels it holds for.
+    /// Channels that the note applies to.
     pub pattern: Pattern,
-    /// Unit, unless the source says one.
+    /// Unit, unless the source defines one.
     pub unit: String,
-    /// Description, unless the source says one.
+    /// Description, unless the source defines one.
     pub description: String,
-    /// Nominal time between frames, unless the source says one.
+    /// Nominal time between frames, unless the source defines one.
     pub expected_period_ns: Option<i64>,
 }
 
-/// The newest durable commit, and why there is none newer.
+/// Newest durable commit, and why there is none newer.
 #[derive(Clone, Debug, PartialEq)]
 struct DurableCommit {
     generation: u64,
     commit: CommitNumber,
-    /// The newest round of the commit thread that ended well: what was appended before it began is durable,
-    /// and where it found nothing new, no commit number says so.
+    /// Newest successful round of the commit thread. Frames appended before it began are durable, even if it found
+    /// nothing to commit and so has no commit number.
     round: u64,
     refusal: Option<Refusal>,
 }
 
-/// An acknowledgement to come: see [`Ingest::durable`].
+/// Acknowledgement to wait for: see [`Ingest::durable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     generation: u64,
     commit: CommitNumber,
 }
 
-/// One opening of the store: see [`Ingest::generation_now`].
+/// Number of an opening of the store: see [`Ingest::generation_now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// The acknowledgement to wait for. Take the generation *before* the append: a commit number of an
-    /// earlier opening must not be mistaken for one of a later.
+    /// Returns the acknowledgement to wait for. Take the generation *before* the append, so that a commit number of
+    /// an earlier opening is not mistaken for one of a later opening.
     pub fn ticket(self, commit: CommitNumber) -> Ticket {
         Ticket { generation: self.0, commit }
     }
 }
 
-/// Why the server cannot go on.
+/// Error that ends the server.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the store could not be reopened after the disk failed: {0}")]
 pub struct StoreLost(pub String);
 
-/// Why the store was not opened again.
+/// Reason why the store was not reopened.
 enum NotOpened {
-    /// It may be later: nothing is known against its disk.
+    /// Failure that may pass: the disk has no known fault.
     ForNow(String),
-    /// The disk, or what is on it, failed.
+    /// Failure of the disk, or of the data on it.
     Failed(String),
 }
 
@@ -118,7 +118,7 @@ struct Bell {
     stop: bool,
 }
 
-/// The ingest path: store, then live.
+/// Ingest path: store, then live.
 pub struct Ingest {
     store: ArcSwap<Store>,
     dir: PathBuf,
@@ -126,19 +126,19 @@ pub struct Ingest {
     live: Arc<Live>,
     notes: Vec<ChannelNote>,
     generation: AtomicU64,
-    /// Changes when the store was reopened.
+    /// Number of reopenings, sent when the store was reopened.
     reopened: watch::Sender<u64>,
-    /// Rounds of the commit thread begun.
+    /// Rounds that the commit thread began.
     rounds: AtomicU64,
     durable: watch::Sender<DurableCommit>,
     bell: Mutex<Bell>,
     rung: Condvar,
     commit_latency: Latencies,
     commit_histogram: prometheus::Histogram,
-    /// Why the store cannot be opened again for now.
+    /// Reason why the store cannot be reopened for now.
     trouble: ArcSwapOption<String>,
     lost: watch::Sender<Option<StoreLost>>,
-    /// Leaps of the clock that were returned.
+    /// Number of clock leaps that were returned.
     leaps_told: AtomicU64,
 }
 
@@ -148,7 +148,7 @@ impl std::fmt::Debug for Ingest {
     }
 }
 
-/// Says what opening found damaged; the rows lost with it are rows of `strongback.gaps`.
+/// Logs the damage found by opening; the rows lost with it are in `strongback.gaps`.
 fn report_damage(store: &Store, dir: &Path) {
     let recovery = store.recovery();
     for damage in &recovery.damaged {
@@ -166,7 +166,7 @@ impl Ingest {
     /// Opens the store of a folder.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open(
         dir: PathBuf,
         options: StoreOptions,
@@ -176,10 +176,10 @@ impl Ingest {
         Ingest::open_by(Opening::of_folder(dir.clone(), options), dir, notes, live)
     }
 
-    /// Opens a store. `dir` is how people are told where it is.
+    /// Opens a store. `dir` is its location in messages.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open_by(
         opening: Opening,
         dir: PathBuf,
@@ -217,47 +217,47 @@ impl Ingest {
         })
     }
 
-    /// The store now. Take it anew for each use: it is replaced when a failed disk is reopened.
+    /// Returns the current store. Call this for each use, since reopening after a disk failure replaces the store.
     pub fn store(&self) -> Arc<Store> {
         self.store.load_full()
     }
 
-    /// Folder of the store.
+    /// Returns the folder of the store.
     pub fn dir(&self) -> &std::path::Path {
         &self.dir
     }
 
-    /// The live side.
+    /// Returns the live side.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// Latencies of the newest commits.
+    /// Returns the latencies of the newest commits.
     pub fn commit_latency(&self) -> &Latencies {
         &self.commit_latency
     }
 
-    /// Latencies of all commits, for metrics.
+    /// Returns the latencies of all commits, for metrics.
     pub fn commit_histogram(&self) -> &prometheus::Histogram {
         &self.commit_histogram
     }
 
-    /// Turns to `Some` when the store is lost and the server must end.
+    /// Returns a receiver that becomes `Some` when the store is lost and the server must end.
     pub fn lost(&self) -> watch::Receiver<Option<StoreLost>> {
         self.lost.subscribe()
     }
 
-    /// Changes when the store was reopened after the disk failed.
+    /// Returns a receiver that changes when the store was reopened after a disk failure.
     pub fn reopened(&self) -> watch::Receiver<u64> {
         self.reopened.subscribe()
     }
 
-    /// How often the store was reopened after the disk failed.
+    /// Returns how often the store was reopened after a disk failure.
     pub fn reopenings(&self) -> u64 {
         *self.reopened.borrow()
     }
 
-    /// The newest leap of this machine's clock, if it was not returned before.
+    /// Returns the newest leap of this machine's clock, unless it was returned before.
     pub fn new_clock_leap(&self) -> Option<ClockLeap> {
         let clock = self.store.load().clock();
         // A reopened store counts from 0.
@@ -265,7 +265,7 @@ impl Ingest {
         clock.newest.filter(|_| clock.leaps != told)
     }
 
-    /// Why nothing is recorded now, if so.
+    /// Returns why nothing is recorded now, or `None` if it is.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.trouble.load_full() {
             Some(why) => Some(Refusal::Unwritable((*why).clone())),
@@ -273,7 +273,7 @@ impl Ingest {
         }
     }
 
-    /// What `/api/health` and heartbeats say of recording: `recording`, `disk full`, `not recording`.
+    /// Returns the state of recording for `/api/health` and heartbeats: `recording`, `disk full`, `not recording`.
     pub fn recording(&self) -> &'static str {
         match self.refusal() {
             None | Some(Refusal::LogFull) => "recording",
@@ -282,15 +282,15 @@ impl Ingest {
         }
     }
 
-    /// The opening of the store that commits of frames appended from now on belong to.
+    /// Returns the opening of the store to which commits of frames appended from now on belong.
     pub fn generation_now(&self) -> Generation {
         Generation(self.generation.load(Ordering::Acquire))
     }
 
-    /// Finds or makes one of the store's own streams.
+    /// Finds or creates one of the store's own streams.
     ///
     /// # Errors
-    /// As [`Store::resolve`].
+    /// Returns the errors of [`Store::resolve`].
     pub fn resolve_own(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let store = self.store.load();
         let resolved = store.resolve_own(spec, now_ns())?;
@@ -298,10 +298,11 @@ impl Ingest {
         Ok(resolved)
     }
 
-    /// Completes when the commit of a ticket is durable. Rings the commit thread.
+    /// Waits until the commit of a ticket is durable. Wakes the commit thread.
     ///
     /// # Errors
-    /// When the store refused it, or was reopened meanwhile: the frames may be lost, and must be sent again.
+    /// Returns an error if the store refused it, or was reopened in the meantime: the frames may be lost, and must be
+    /// sent again.
     pub async fn durable(&self, ticket: Ticket) -> Result<(), Refusal> {
         let mut durable = self.durable.subscribe();
         let begun = self.rounds.load(Ordering::SeqCst);
@@ -320,7 +321,7 @@ impl Ingest {
         }
     }
 
-    /// Asks for a commit at once.
+    /// Requests a commit at once.
     pub fn ring(&self) {
         let mut bell = self.bell.lock();
         bell.wanted = true;
@@ -334,9 +335,9 @@ impl Ingest {
         self.rung.notify_all();
     }
 
-    /// The commit thread: commits every `interval`, and at once when someone waits.
+    /// Runs the commit thread: commits every `interval`, and at once when requested.
     pub fn run_commits(&self, interval: Duration) {
-        // Attempts to open the store again since frames last became durable.
+        // Attempts to reopen the store since frames last became durable.
         let mut attempts = 0;
         loop {
             {
@@ -366,12 +367,12 @@ impl Ingest {
         }
     }
 
-    /// The maintenance thread: seals, checkpoints and expires.
+    /// Runs the maintenance thread: seals, checkpoints and expires.
     pub fn run_maintenance(&self) {
         let mut was_full = false;
         loop {
             let store = self.store.load_full();
-            // A refusal is the commit thread's: it reopens, and reports.
+            // The commit thread handles refusals: it reopens the store and reports.
             let more = store.maintain_at(now_ns(), steady()).unwrap_or(false);
             let full = store.refusal() == Some(Refusal::DiskFull);
             if full != was_full {
@@ -392,7 +393,7 @@ impl Ingest {
         }
     }
 
-    /// Whether anything became durable.
+    /// Commits once. Returns whether anything became durable.
     fn commit(&self) -> Result<bool, Refusal> {
         let store = self.store.load_full();
         let before = store.committed();
@@ -400,7 +401,7 @@ impl Ingest {
         let start = Instant::now();
         let result = store.commit(now_ns());
         let took = start.elapsed();
-        // Who waits for a round wants to hear of it even if it committed nothing.
+        // Waiters for a round must be notified even if it committed nothing.
         let waited = self.durable.receiver_count() > 0;
         self.durable.send_if_modified(|durable| {
             let refusal = result.as_ref().err().cloned();
@@ -420,7 +421,7 @@ impl Ingest {
             changed || waited
         });
         let commit = result?;
-        // With nothing new there was no commit to measure.
+        // If there was nothing new, there was no commit to measure.
         if commit != before {
             self.commit_latency.add(took);
             self.commit_histogram.observe(took.as_secs_f64());
@@ -428,10 +429,10 @@ impl Ingest {
         Ok(commit != before)
     }
 
-    /// Opens the poisoned store again and swaps it in; gives up when the waits are used up.
+    /// Reopens the poisoned store and swaps it in. Gives up once all waits are used.
     fn reopen(&self, reason: &str, attempts: &mut usize) -> Result<(), StoreLost> {
         let old = self.store.load_full();
-        // Lets go of the folder; a poisoned store has nothing left to write.
+        // Releases the folder; a poisoned store has nothing left to write.
         let _ = old.close(now_ns());
         let mut why = reason.to_owned();
         let mut patient = 0;
@@ -442,7 +443,7 @@ impl Ingest {
             }
             match self.open_again(&old) {
                 Ok(()) => {
-                    // It counts until something was committed: a disk that opens may still not take a write.
+                    // The attempt counts until something was committed: a disk that opens may still refuse writes.
                     *attempts += 1;
                     self.trouble.store(None);
                     return Ok(());
@@ -471,7 +472,7 @@ impl Ingest {
         self.swap(old, store).map_err(NotOpened::Failed)
     }
 
-    /// Waits; says whether the server stops meanwhile.
+    /// Waits up to `wait`. Returns whether the server is stopping.
     fn is_stopped_within(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut bell = self.bell.lock();
@@ -479,14 +480,14 @@ impl Ingest {
         bell.stop
     }
 
-    /// Lets a reopened store follow the one before it.
+    /// Replaces the store with a reopened one.
     fn swap(&self, old: &Store, store: Store) -> Result<(), String> {
         report_damage(&store, &self.dir);
         let recovery = store.recovery();
-        // What could not be sealed any more may fill the log, and what is taken over needs room there.
+        // Data that could no longer be sealed may fill the log, and taking over needs room there.
         while store.refusal() == Some(Refusal::LogFull) && store.maintain(now_ns()).map_err(|e| e.to_string())? {}
         let mut fanout = self.live.fanout();
-        // Under the fan-out's lock no frame is refused after the old store's counts were taken.
+        // Under the fan-out's lock no frame can be refused after the old store's counts were read.
         let lost = store.take_over(old, now_ns()).map_err(|e| e.to_string())?;
         let view = store.view();
         let lost_of = |stream| store.counts(stream).lost;
@@ -533,7 +534,7 @@ impl Ingest {
     }
 }
 
-/// Puts the outcomes of frames offered again into their places.
+/// Merges the outcomes of frames offered again into their positions.
 fn merge(whole: Option<Appended>, again: Appended, places: &[usize]) -> Appended {
     let Some(mut whole) = whole else { return again };
     for (place, outcome) in places.iter().zip(again.outcomes) {
@@ -543,7 +544,7 @@ fn merge(whole: Option<Appended>, again: Appended, places: &[usize]) -> Appended
     whole
 }
 
-/// Waits on a thread that others need: where that is one of the runtime's, another takes its place.
+/// Runs a blocking wait. On a thread of the async runtime, lets another thread take over its tasks.
 fn blocking(wait: impl FnOnce()) {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
@@ -606,7 +607,7 @@ impl Sink for Ingest {
                 drop(fanout);
                 return merge(whole, appended, &places);
             }
-            // Shown once: those that found room now, the others when they do.
+            // Publish accepted frames now; publish the rest when they are accepted.
             let (mut taken, mut next, mut next_places) = (FrameBatch::new(), FrameBatch::new(), Vec::new());
             next.set_answered(batch.is_answered());
             let mut outcomes = Vec::new();
@@ -626,7 +627,7 @@ impl Sink for Ingest {
             whole = Some(merge(whole, appended, &places));
             (rest, places) = (next, next_places);
             blocking(|| {
-                // A refusal shows again at the next offer.
+                // A refusal appears again at the next offer.
                 let _ = self.wait_durable(commit);
                 if progress.elapsed() > FULL_LOG_PAUSE {
                     std::thread::sleep(FULL_LOG_PAUSE);
@@ -646,7 +647,7 @@ impl Sink for Ingest {
         let until = Instant::now() + DURABLE_WAIT;
         self.ring();
         loop {
-            // Of this opening: in the next one the number names another commit.
+            // The number is valid for this opening only; in the next one it names another commit.
             if store.wait_committed(commit, DURABLE_LOOK)? {
                 return Ok(());
             }

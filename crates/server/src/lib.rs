@@ -1,7 +1,7 @@
 //! The Strongback server: sources, store, live, SQL and HTTP in one process.
 //!
-//! It knows nothing of protocols' bytes (crate `sources`), of the disk (crate `store`) or of query plans (crate
-//! `query`): it joins them.
+//! The crate knows nothing of the bytes of protocols (crate `sources`), of the disk (crate `store`) or of query plans
+//! (crate `query`); it connects them.
 //!
 //! ```text
 //!  sources ─ Sink ─> ingest ─┬─> store ──> query (SQL, state) ──> http, PostgreSQL wire
@@ -32,7 +32,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-// Modules are private so that the compiler finds what nobody uses; within them `pub` means public to the crate.
+// Modules are private so that the compiler finds unused items; within them `pub` means public to the crate.
 #![allow(unreachable_pub)]
 
 // From the lowest to the highest: each imports only those above it in this list (`tests/walls/wings.rs`).

@@ -6,9 +6,9 @@
 //!                                                 Tail → Subscription windows → Subscriber → Outlet → client
 //! ```
 //!
-//! Append and fan-out run under one lock, [`Live::fanout`], so every subscription sees the rows of a stream in
-//! order, and a snapshot taken after a stream was registered splits history from tail at an exact row. A
-//! stream that nobody subscribed costs one index lookup a frame, one that many did little more: they gather their
+//! Append and fan-out run under one lock, [`Live::fanout`], so every subscription sees the rows of a stream in order,
+//! and a snapshot taken after a stream was registered splits history from tail at an exact row. A stream without
+//! subscribers costs one index lookup per frame. A stream with many costs little more, because clients gather their
 //! windows on their own threads. The lock is never held while JSON is written, blocks are read, or patterns are
 //! matched.
 
@@ -53,13 +53,13 @@ use subscription::{Match, Subscription};
 use tail::{Arrived, Fresh, Refusal, Tail, TailReader};
 use texts::Texts;
 
-/// Events and gaps that wait for a client at most; a client further behind loses the oldest and is told.
+/// Max notices (events and gaps) pending for a client. A client that lags further loses the oldest and is notified.
 const NOTICES: usize = 256;
 
-/// Something every client is told: an event or a gap, as the JSON text of its message.
+/// Notice to every client: an event or a gap, as the JSON text of its message.
 pub type Notice = Utf8Bytes;
 
-/// The live side of the server.
+/// Live side of the server: fan-out, notices and counters.
 #[derive(Debug)]
 pub struct Live {
     fanout: Mutex<Fanout>,
@@ -67,13 +67,13 @@ pub struct Live {
     /// Version of the catalog: when it rises, clients match new channels.
     catalog: watch::Sender<u64>,
     counters: Arc<LiveCounters>,
-    /// Of a playback: what it jumped to.
+    /// Playback only: the current round, sent on each jump.
     rounds: watch::Sender<Round>,
-    /// Of a playback: why it ended.
+    /// Playback only: the reason why it ended; `None` while it runs.
     over: watch::Sender<Option<String>>,
 }
 
-/// What the live side counts since start.
+/// Counters of the live side since start.
 #[derive(Debug, Default)]
 pub struct LiveCounters {
     /// Connected clients.
@@ -90,66 +90,66 @@ pub struct LiveCounters {
     pub channels: AtomicU64,
 }
 
-/// Who gets the frames of which stream. Ingest holds it over append and fan-out.
+/// Audience of each stream, and counters of frames received. Ingest holds its lock over append and fan-out.
 #[derive(Debug)]
 pub struct Fanout {
     by_stream: Vec<Option<Audience>>,
-    /// Those that are to be told of frames, and where the tails end behind them; empty between batches.
+    /// Readers to notify of new frames, with the end of each one's tail; empty between batches.
     told: Vec<(TailReader, u64)>,
-    /// Frames known lost of each subscribed stream when last looked at; empty of a playback.
+    /// Frames known lost of each subscribed stream when last checked; empty in a playback.
     lost: HashMap<StreamId, u64>,
     subscriptions: Vec<Arc<Subscription>>,
-    /// What came of each stream, by id.
+    /// Newest frame of each stream, by stream id.
     newest: Vec<NewestFrame>,
     newest_receive: i64,
-    /// When frames arrived, and how long after their stamps.
+    /// Arrival times of frames, and their delays after their stamps.
     pub arrivals: Arrivals,
-    /// What limits see.
+    /// Values for limits.
     pub tap: Tap<LimitValue>,
-    /// What derived channels see.
+    /// Values for derived channels.
     pub derived: Tap<InputValue>,
-    /// Frames that reached screens but not the store.
+    /// Frames shown live but not stored.
     pub not_recorded: u64,
-    /// Values that came since start.
+    /// Values received since start.
     pub points: u64,
-    /// Those of frames seen before.
+    /// Values in duplicate frames.
     pub points_duplicate: u64,
-    /// Those of frames refused.
+    /// Values in rejected frames.
     pub points_rejected: u64,
-    /// Of a playback: where it stands, and since when.
+    /// Playback only: its current place and round.
     playing: Option<(FramePosition, Round)>,
-    /// Rises whenever other streams or channels are wanted.
+    /// Counter that rises whenever the set of wanted streams or channels changes.
     interest: u64,
 }
 
-/// A frame that is played: a row of a batch.
+/// Frame of a playback: a row of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct PlayedFrame<'a> {
-    /// Its times, row, and whether frames are missing before it.
+    /// Times and row of the frame, and whether frames are missing before it.
     pub arrived: Arrived,
-    /// Where it was read, and the row in it.
+    /// Batch that holds the frame, and its row in the batch.
     pub batch: (&'a Batch, usize),
-    /// The channels of the batch's columns.
+    /// Channels of the batch's columns.
     pub channels: &'a [ChannelIndex],
 }
 
-/// What came of a stream since start.
+/// Newest frame of a stream since start, and what was counted.
 #[derive(Debug, Clone, Copy)]
 pub struct NewestFrame {
     /// Newest `receive_time`, nanoseconds since 1970 UTC.
     pub receive_time: i64,
     /// `source_time` of that frame.
     pub source_time: Option<i64>,
-    /// Frames, without those that came twice.
+    /// Frames received, without duplicates.
     pub frames: u64,
-    /// Whether the store refused frames since it took one, other than those whose sender was told.
+    /// Whether the store refused frames since it last accepted one, not counting those whose sender was told.
     pub is_refused: bool,
 }
 
-/// Nothing came yet.
+/// Initial state: no frame received yet.
 const NOTHING: NewestFrame = NewestFrame { receive_time: i64::MIN, source_time: None, frames: 0, is_refused: false };
 
-/// Who gets the frames of a stream.
+/// Readers of a stream, and the tail that they read.
 #[derive(Debug)]
 struct Audience {
     readers: Vec<TailReader>,
@@ -157,7 +157,7 @@ struct Audience {
 }
 
 impl Audience {
-    /// Hands them a frame that came at `now`; `told` gets those that are to be told of it.
+    /// Publishes a frame that arrived at `now`; appends the readers to notify to `told`.
     fn publish(&self, fresh: &Fresh<'_>, now: i64, told: &mut Vec<(TailReader, u64)>) {
         let mut pushed = self.tail.push(fresh, now, self.readers.len(), told);
         if pushed == Err(Refusal::Full) {
@@ -196,13 +196,13 @@ impl Default for Fanout {
     }
 }
 
-/// Whether something was received after what was the newest: also by a clock that has been set back meanwhile.
+/// Returns whether a frame is newer than the newest so far, or the clock was set back by more than `LEAP_NS`.
 fn is_newer(receive_time: i64, newest: i64) -> bool {
     receive_time >= newest || newest.saturating_sub(receive_time) > LEAP_NS
 }
 
 impl Fanout {
-    /// Hands appended frames to their subscriptions. `lost` tells how many frames of a stream are known lost.
+    /// Publishes appended frames to their subscriptions. `lost` returns how many frames of a stream are known lost.
     pub fn publish(&mut self, batch: &FrameBatch, appended: &Appended, now: i64, lost: impl Fn(StreamId) -> u64) {
         for (frame, outcome) in batch.frames().zip(&appended.outcomes) {
             let points = frame.len() as u64;
@@ -221,13 +221,13 @@ impl Fanout {
                 self.newest_receive = head.receive_time;
             }
             let row = match outcome {
-                // What a reduction leaves out is shown all the same.
+                // Frames dropped by a lossy reduction are still shown.
                 Outcome::Stored { row } | Outcome::Reduced { row } => {
                     newest.is_refused = false;
                     Some(*row)
                 }
                 Outcome::Rejected(Reject::Refused(_)) => {
-                    // A sender who was told sends them again.
+                    // A sender that was told sends the frame again.
                     newest.is_refused |= !batch.is_answered();
                     self.not_recorded += 1;
                     self.points_rejected += points;
@@ -244,9 +244,9 @@ impl Fanout {
             };
             let stream = head.stream;
             self.arrivals.frame(stream, head.receive_time, head.source_time, now);
-            // A row that a reduction left out is none that can be read again.
+            // The row of a frame dropped by a reduction cannot be read again.
             self.tap.add(&frame, row.filter(|_| matches!(outcome, Outcome::Stored { .. })));
-            // What a reduction leaves out could not be evaluated again.
+            // Derived values of a frame dropped by a reduction could not be computed again.
             if !matches!(outcome, Outcome::Reduced { .. }) {
                 self.derived.add(&frame, row);
             }
@@ -256,11 +256,11 @@ impl Fanout {
             let texts = Texts::default();
             audience.publish(&audience.tail.fresh((frame, &texts), row, gap), now, &mut self.told);
         }
-        // What came together is seen together.
+        // Notify after the batch, so that frames that arrive together are shown together.
         self.told.drain(..).for_each(|(reader, end)| reader.subscription.told(reader.slot, end, now));
     }
 
-    /// Hands a frame of the record to its subscriptions.
+    /// Publishes a stored frame to its subscriptions.
     pub fn play(&mut self, stream: StreamId, frame: &PlayedFrame<'_>, now: i64) {
         let (batch, row) = frame.batch;
         self.points += batch.columns.len() as u64;
@@ -272,13 +272,13 @@ impl Fanout {
         }
     }
 
-    /// Of a playback: all that lies before the place has been played.
+    /// Sets the place of a playback. Everything before it has been played.
     pub fn stand_at(&mut self, place: FramePosition) {
         let round = self.playing.map_or_else(Round::default, |(_, round)| round);
         self.playing = Some((place, round));
     }
 
-    /// Of a playback: it jumps to a time, which is a place. `lost` as in [`Subscription::begin_round`].
+    /// Jumps to a time of a playback, whose place is `place`. `lost` as in [`Subscription::begin_round`].
     pub fn jump_to(&mut self, at: i64, place: FramePosition, lost: bool) -> Round {
         let number = self.playing.map_or(0, |(_, round)| round.number) + 1;
         let round = Round { number, at };
@@ -289,32 +289,32 @@ impl Fanout {
         round
     }
 
-    /// Rises whenever other streams or channels are wanted.
+    /// Returns a counter that rises whenever the set of wanted streams or channels changes.
     pub fn interest(&self) -> u64 {
         self.interest
     }
 
-    /// The subscriptions.
+    /// Returns the subscriptions.
     pub fn subscriptions(&self) -> &[Arc<Subscription>] {
         &self.subscriptions
     }
 
-    /// Whether anybody subscribed the stream.
+    /// Returns whether the stream has a subscriber.
     pub fn is_subscribed(&self, stream: StreamId) -> bool {
         self.by_stream.get(stream.0 as usize).is_some_and(Option::is_some)
     }
 
-    /// What came of a stream since start, if anything did.
+    /// Returns the newest frame of a stream since start, or `None` if there was none.
     pub fn newest_of(&self, stream: StreamId) -> Option<NewestFrame> {
         self.newest.get(stream.0 as usize).copied().filter(|newest| newest.receive_time > i64::MIN)
     }
 
-    /// Newest `receive_time` of all streams since start, nanoseconds since 1970 UTC.
+    /// Returns the newest `receive_time` of all streams since start, nanoseconds since 1970 UTC.
     pub fn newest_receive(&self) -> Option<i64> {
         (self.newest_receive > i64::MIN).then_some(self.newest_receive)
     }
 
-    /// The readers of a stream.
+    /// Returns the audience of a stream; creates it if it is missing.
     fn audience(&mut self, stream: &Stream) -> &mut Audience {
         let at = stream.id.0 as usize;
         if self.by_stream.len() <= at {
@@ -324,10 +324,10 @@ impl Fanout {
         self.by_stream[at].get_or_insert_with(new)
     }
 
-    /// Adds what a subscription found, from this moment on; `next_row` is the stream's.
+    /// Adds a match to a subscription, effective from now on. `next_row` is the next row of the stream.
     fn take_in(&mut self, subscription: &Arc<Subscription>, found: &mut Match, next_row: u64, hold: bool) {
         let playing = self.playing;
-        // The row before is not the frame before: who begins now does not hear of those between.
+        // Refused frames have no row: a new reader would not learn of those after the last row.
         found.lacks_before = self.newest_of(found.stream.id).is_some_and(|newest| newest.is_refused);
         let audience = self.audience(&found.stream);
         match playing {
@@ -356,57 +356,57 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Of a playback, which stands at a place: a fan-out of its own, whose clients count among those of `other`.
+    /// Creates the live side of a playback at `place`. Its clients count among those of `other`.
     pub fn beside(other: &Live, place: FramePosition) -> Live {
         let live = Live { counters: other.counters.clone(), ..Live::default() };
         live.fanout.lock().stand_at(place);
         live
     }
 
-    /// Of a playback: it jumps to a place; what was shown is not part of what comes.
+    /// Jumps to a place of a playback. Windows never span a jump. `lost` as in [`Subscription::begin_round`].
     pub fn jump_to(&self, at: i64, place: FramePosition, lost: bool) -> Round {
         let round = self.fanout.lock().jump_to(at, place, lost);
         self.rounds.send_replace(round);
         round
     }
 
-    /// What it jumped to, and when it does.
+    /// Returns a receiver of the current round and of later ones.
     pub fn rounds(&self) -> watch::Receiver<Round> {
         self.rounds.subscribe()
     }
 
-    /// Of a playback: it ended, and why.
+    /// Ends a playback, and tells clients the reason.
     pub fn end(&self, why: &str) {
         self.over.send_replace(Some(why.to_owned()));
     }
 
-    /// Whether it ended.
+    /// Returns a receiver of the reason why the playback ended; `None` while it runs.
     pub fn over(&self) -> watch::Receiver<Option<String>> {
         self.over.subscribe()
     }
 
-    /// The fan-out's lock: held by ingest over append and publish.
+    /// Locks the fan-out; ingest holds the lock over append and publish.
     pub fn fanout(&self) -> MutexGuard<'_, Fanout> {
         self.fanout.lock()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &LiveCounters {
         &self.counters
     }
 
-    /// Tells every client.
+    /// Sends a notice to every client.
     pub fn notify(&self, notice: String) {
-        // Nobody listening is no error.
+        // Having no receivers is not an error.
         let _ = self.notices.send(notice.into());
     }
 
-    /// What [`Live::notify`] tells from now on.
+    /// Returns a receiver of the notices that [`Live::notify`] sends from now on.
     pub fn notices(&self) -> broadcast::Receiver<Notice> {
         self.notices.subscribe()
     }
 
-    /// Called after each resolve: wakes the clients' matching if the catalog grew.
+    /// Sets the version of the catalog, after each resolve. Wakes the clients' matching if it rose.
     pub fn catalog_is(&self, version: u64) {
         self.catalog.send_if_modified(|known| {
             let grown = *known < version;
@@ -415,14 +415,14 @@ impl Live {
         });
     }
 
-    /// The version of the catalog and its changes.
+    /// Returns a receiver of the catalog's version.
     pub fn catalog(&self) -> watch::Receiver<u64> {
         self.catalog.subscribe()
     }
 
-    /// Registers what was found by [`Subscription::find`], and takes a view at the same moment: rows below each
-    /// match's `start_row` are in the view, those from there on reach the subscription's windows; of a playback those
-    /// before its place, and those behind. `store` gives the store of this moment; it comes back with the view.
+    /// Registers what [`Subscription::find`] found, and takes a view at the same moment. Rows below each match's
+    /// `start_row` are in the view; rows from there on reach the subscription's windows. In a playback the split is
+    /// at its place. `store` returns the current store, which is returned with the view.
     pub fn adopt(
         &self,
         subscription: &Arc<Subscription>,
@@ -445,26 +445,26 @@ impl Live {
             let stream = found.stream.id;
             fanout.take_in(subscription, found, view.next_row(stream), hold);
             if fanout.playing.is_none() {
-                // The first frame that comes may be the one that shows a loss.
+                // Even the first frame may show a loss, so remember the count now.
                 fanout.lost.entry(stream).or_insert_with(|| store.counts(stream).lost);
             }
         }
         (view, store)
     }
 
-    /// Subscriptions with windows not yet sent.
+    /// Returns the number of subscriptions with pending windows.
     pub fn windows_waiting(&self) -> u64 {
         let subscriptions = self.fanout.lock().subscriptions.clone();
         subscriptions.iter().filter(|s| s.is_dirty()).count() as u64
     }
 
-    /// Makes a subscription known, before anything is adopted.
+    /// Registers a subscription, before anything is adopted.
     pub fn add(&self, subscription: Arc<Subscription>) {
         self.counters.subscriptions.fetch_add(1, Ordering::Relaxed);
         self.fanout.lock().subscriptions.push(subscription);
     }
 
-    /// Forgets a subscription.
+    /// Removes a subscription.
     pub fn remove(&self, subscription: &Arc<Subscription>) {
         let (streams, channels): (Vec<StreamId>, u64) = {
             let pending = subscription.pending();
@@ -491,12 +491,12 @@ impl Live {
         }
     }
 
-    /// The store was reopened in a new epoch: every subscription is told which rows went back. The caller
-    /// holds the fan-out's lock over the swap of the store and passes it in. `lost` as in [`Fanout::publish`].
+    /// Tells every subscription which rows went back, after the store was reopened in a new epoch. The caller holds
+    /// the fan-out's lock over the swap of the store and passes it in. `lost` as in [`Fanout::publish`].
     pub fn rewind(fanout: &mut Fanout, epoch: u32, next_row: impl Fn(StreamId) -> u64, lost: impl Fn(StreamId) -> u64) {
         fanout.lost.iter_mut().for_each(|(stream, before)| *before = lost(*stream));
         fanout.arrivals.clear();
-        // What was put aside is judged by the numbers of before; what comes from now on is read from its rows.
+        // Frames already tapped are judged by their old numbers; later ones are read from their rows.
         fanout.tap.clear();
         for subscription in &fanout.subscriptions {
             subscription.rewind(epoch, &next_row);

@@ -1,16 +1,16 @@
-//! Playback: any interval of the record through the same subscriptions as live, with a clock.
+//! Playback of any interval of stored data, through the same subscriptions as live, with a clock.
 //!
 //! ```text
-//!  store ─> Replay (one order) ─> [Deck: the clock] ─> Fanout of its own ─> Subscription windows ─> viewers
-//!                                             ^ Wish of the director
+//!  store ─> Replay (one order) ─> [Deck: the clock] ─> its own Fanout ─> Subscription windows ─> viewers
+//!                                             ^ commands of the director
 //! ```
-//! A playback has a fan-out of its own, so that nothing of it can reach limits, alarms or the record, and its viewers
-//! are clients like all others. Read first: [`deck::Deck`] (what turns), [`replay::Replay`] (the order of frames).
+//! A playback has its own fan-out, so that nothing of it can reach limits, alarms or stored data, and its viewers are
+//! ordinary clients. Read first: [`deck::Deck`] (the player), [`replay::Replay`] (the order of frames).
 //!
 //! Invariants:
 //! - every frame of the interval reaches the windows once in a round, at any speed;
-//! - a snapshot and the windows behind it divide the record at a [`strongback_store::FramePosition`];
-//! - no thread but its own waits for its reads.
+//! - a snapshot and the windows after it split stored data at a [`strongback_store::FramePosition`];
+//! - only its own thread waits for its reads.
 
 pub mod deck;
 pub mod replay;
@@ -30,87 +30,87 @@ use tokio::sync::{oneshot, watch};
 use crate::live::Live;
 use crate::live::heartbeat::{Beat, PlaybackState};
 
-/// Playbacks at once.
+/// Max simultaneous playbacks.
 pub const PLAYBACKS_MAX: usize = 32;
-/// Bytes that a playback holds, about: frames that are read ahead, of as many channels as it may show. [`PLAYBACKS_MAX`]
-/// of them are within the share of one client.
+/// Approximate memory of a playback: frames read ahead, of as many channels as it may show. [`PLAYBACKS_MAX`] of them
+/// are within the share of one client.
 pub const PLAYBACK_BYTES: usize = 3 << 20;
-/// Frames of a step.
+/// Max frames of a step.
 pub const STEP_FRAMES_MAX: u64 = 10_000;
-/// Time of a step, in milliseconds.
+/// Max time of a step, in milliseconds.
 pub const STEP_MS_MAX: f64 = 86_400_000.0;
-/// Speeds.
+/// Allowed speeds.
 pub const SPEEDS: RangeInclusive<f64> = 0.1..=1000.0;
-/// Bytes of a name.
+/// Max bytes of a name.
 pub const NAME_BYTES_MAX: usize = 200;
-/// Orders that wait.
+/// Max pending commands.
 const ORDERS: usize = 64;
 
-/// What the director wishes.
+/// Command of the director.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ControlCommand {
-    /// The clock runs.
+    /// Start of the clock.
     Play,
-    /// It stands.
+    /// Stop of the clock.
     Pause,
-    /// So many frames.
+    /// Step by a number of frames.
     StepFrames(u64),
-    /// So much time, nanoseconds.
+    /// Step by a time, nanoseconds.
     StepTime(i64),
-    /// To a time.
+    /// Jump to a `time`, nanoseconds since 1970 UTC.
     Seek(i64),
-    /// How fast.
+    /// Speed to play at.
     Speed(f64),
-    /// Whether to begin again at the end.
+    /// Whether to restart at the end.
     Loop(bool),
-    /// Another interval of `time`; none: as before.
+    /// Start and end of the interval of `time`; `None` keeps the current one.
     Interval(Option<i64>, Option<i64>),
 }
 
-/// Why something cannot be.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// There is no such playback.
+    /// Unknown playback.
     #[error("there is no playback {0:?}; it may have ended")]
     Unknown(String),
-    /// It is asked for wrongly.
+    /// Invalid request.
     #[error("{0}")]
     Bad(String),
-    /// By somebody who is not the director.
+    /// Missing or wrong token of the director.
     #[error("not the token of the playback's director; use do=take to become the director")]
     NotDirector,
-    /// There are too many.
+    /// Too many playbacks.
     #[error("there are already {PLAYBACKS_MAX} playbacks, the limit; end one first")]
     TooMany,
-    /// Its thread does not keep up, or cannot be had.
+    /// Thread that cannot keep up or cannot be started.
     #[error("{0}")]
     Busy(String),
 }
 
-/// What is to be played.
+/// Request to start a playback.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaybackRequest {
-    /// Its interval of `time`, nanoseconds since 1970 UTC.
+    /// Interval of `time`, nanoseconds since 1970 UTC.
     pub interval: Range<i64>,
-    /// Where to begin.
+    /// Time at which to begin.
     pub at: i64,
-    /// How fast.
+    /// Speed.
     pub speed: f64,
-    /// Whether to begin again at the end.
+    /// Whether to restart at the end.
     pub looped: bool,
-    /// Whether to wait for the director.
+    /// Whether to start paused.
     pub paused: bool,
-    /// A name for people.
+    /// Name for display.
     pub name: String,
 }
 
-/// Whether an interval can be played.
+/// Checks whether an interval can be played.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns what is wrong with it.
 pub fn check_interval(interval: &Range<i64>) -> Result<(), Refused> {
     let Range { start, end } = *interval;
-    // The ends of what 64 bits hold stand for "without end" elsewhere.
+    // The extreme 64-bit values mean "without end" elsewhere.
     if start <= i64::MIN + 1 || end == i64::MAX {
         return Err(Refused::Bad("an interval has a beginning and an end".to_owned()));
     }
@@ -120,29 +120,29 @@ pub fn check_interval(interval: &Range<i64>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether it can be played so fast.
+/// Checks a speed, and returns it.
 ///
 /// # Errors
-/// It cannot.
+/// Returns an error if it is not within [`SPEEDS`].
 pub fn check_speed(speed: f64) -> Result<f64, Refused> {
-    // Not a number is in no range.
+    // NaN is in no range.
     if SPEEDS.contains(&speed) {
         return Ok(speed);
     }
     Err(Refused::Bad(format!("speed is {speed}, not within {} to {}", SPEEDS.start(), SPEEDS.end())))
 }
 
-/// What its thread is told.
+/// Message to the playback's thread.
 enum Control {
-    /// To do as the director wishes, and to answer.
+    /// Command, with the sender of its result.
     Wish(ControlCommand, oneshot::Sender<Result<PlaybackState, Refused>>),
-    /// To say what it is doing: viewers came or went, or the director is another.
+    /// Request to publish the state: viewers came or left, or the director changed.
     Tell,
-    /// To end.
+    /// End of the playback, with the reason.
     End(String),
 }
 
-/// A playback, as its viewers and its director see it.
+/// Playback, as its viewers and its director see it.
 pub struct Playback {
     id: String,
     live: Arc<Live>,
@@ -155,44 +155,44 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who hands frames to its viewers.
+    /// Returns the fan-out of its viewers.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// `time` up to which all was played, nanoseconds since 1970 UTC.
+    /// Returns the `time` up to which everything was played, nanoseconds since 1970 UTC.
     pub fn at(&self) -> i64 {
         self.at.load(Ordering::Acquire)
     }
 
-    /// Its heartbeats.
+    /// Returns a receiver of its heartbeats.
     pub fn heartbeats(&self) -> watch::Receiver<Beat> {
         self.heartbeat.subscribe()
     }
 
-    /// What it is doing.
+    /// Returns its state.
     pub fn state(&self) -> PlaybackState {
         PlaybackState { viewers: self.viewers.load(Ordering::Relaxed), ..self.state.lock().clone() }
     }
 
-    /// Whether a token is the director's.
+    /// Checks that a token is the director's.
     ///
     /// # Errors
-    /// It is not.
+    /// Returns an error if it is not.
     pub fn check_director(&self, token: &str) -> Result<(), Refused> {
         let director = self.director.lock();
         if bool::from(director.as_bytes().ct_eq(token.as_bytes())) { Ok(()) } else { Err(Refused::NotDirector) }
     }
 
-    /// Makes somebody else the director: answers the token.
+    /// Replaces the director, and returns the new token.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// Returns an error if the system has no randomness.
     pub fn take(&self) -> Result<String, Refused> {
         let token = token::<16>()?;
         self.director.lock().clone_from(&token);
@@ -200,10 +200,10 @@ impl Playback {
         Ok(token)
     }
 
-    /// Does what the director wishes; answered when it is done.
+    /// Executes a command of the director; completes when it is done.
     ///
     /// # Errors
-    /// It cannot be.
+    /// Returns why the command is refused.
     pub async fn wish(&self, wish: ControlCommand) -> Result<PlaybackState, Refused> {
         let (answer, answered) = oneshot::channel();
         self.orders.try_send(Control::Wish(wish, answer)).map_err(|error| match error {
@@ -220,19 +220,19 @@ impl std::fmt::Debug for Playback {
     }
 }
 
-/// Who watches a playback, as long as it is there.
+/// Viewer of a playback, counted until dropped.
 #[derive(Debug)]
 pub struct Viewer(Arc<Playback>);
 
 impl Viewer {
-    /// One more.
+    /// Adds a viewer to a playback.
     pub fn of(playback: &Arc<Playback>) -> Viewer {
         playback.viewers.fetch_add(1, Ordering::Relaxed);
         let _ = playback.orders.try_send(Control::Tell);
         Viewer(playback.clone())
     }
 
-    /// What is watched.
+    /// Returns the playback that is watched.
     pub fn playback(&self) -> &Playback {
         &self.0
     }
@@ -245,7 +245,7 @@ impl Drop for Viewer {
     }
 }
 
-/// The playbacks of a server.
+/// Playbacks of a server.
 #[derive(Debug, Default)]
 pub struct Playbacks {
     sessions: Arc<Mutex<BTreeMap<String, Session>>>,
@@ -259,7 +259,7 @@ struct Session {
 
 impl Session {
     fn end(self, why: &str) {
-        // Who does not hear it has ended.
+        // If the thread does not receive it, it has ended already.
         let _ = self.playback.orders.send(Control::End(why.to_owned()));
         if self.thread.join().is_err() {
             tracing::error!("a playback ended by a defect");
@@ -268,34 +268,34 @@ impl Session {
 }
 
 impl Playbacks {
-    /// One of them.
+    /// Returns a playback by its id.
     ///
     /// # Errors
-    /// There is none of this id.
+    /// Returns an error if there is no playback with this id.
     pub fn get(&self, id: &str) -> Result<Arc<Playback>, Refused> {
         let sessions = self.sessions.lock();
         sessions.get(id).map(|session| session.playback.clone()).ok_or_else(|| Refused::Unknown(id.to_owned()))
     }
 
-    /// What they are doing.
+    /// Returns the states of all playbacks.
     pub fn states(&self) -> Vec<PlaybackState> {
         self.sessions.lock().values().map(|session| session.playback.state()).collect()
     }
 
-    /// Ends one, if it is there, and waits until it has.
+    /// Ends a playback, if it exists, and waits for its thread.
     pub fn end(&self, id: &str, why: &str) {
         let session = self.sessions.lock().remove(id);
         session.into_iter().for_each(|session| session.end(why));
     }
 
-    /// Ends all, and waits until they have.
+    /// Ends all playbacks, and waits for their threads.
     pub fn stop(&self) {
         let sessions = std::mem::take(&mut *self.sessions.lock());
         sessions.into_values().for_each(|session| session.end("the server stops"));
     }
 }
 
-/// A random text that cannot be guessed, of so many bytes.
+/// Returns a random, unguessable token of `N` bytes, in hex.
 fn token<const N: usize>() -> Result<String, Refused> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| Refused::Busy(format!("the system has no randomness: {error}")))?;

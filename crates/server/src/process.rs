@@ -1,4 +1,4 @@
-//! What a process of many clients needs: clocks, threads, connections, and limits on memory.
+//! Services of a process with many clients: clocks, threads, connections, and limits on memory.
 
 pub mod allowance;
 pub mod budget;

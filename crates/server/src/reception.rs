@@ -1,9 +1,9 @@
-//! Frames as limits and derived channels see them: tapped where they come in, put in one order, or read from the record.
+//! Frames as limits and derived channels see them: tapped on arrival and ordered, or read from stored data.
 //!
 //! ```text
-//! Fanout::publish ─> tap: readings of the channels asked for     a look-up a frame
-//!                 ─> order: those that are held back, the earliest first
-//! store::View ────> replay: the same readings, from what was recorded
+//! Fanout::publish ─> tap: readings of the requested channels     one lookup per frame
+//!                 ─> order: frames held back, earliest first
+//! store::View ────> replay: the same readings, from stored data
 //! ```
 
 pub mod arrival;
@@ -15,17 +15,18 @@ pub mod value;
 
 use strongback_store::{ChannelIndex, StreamId};
 
-/// A frame as it is looked at: its readings alone.
+/// Frame reduced to its readings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TappedFrame<R> {
-    /// Its stream.
+    /// Stream of the frame.
     pub stream: StreamId,
-    /// Its row, unless it reached the screens alone.
+    /// Row of the frame, or `None` if it was shown but not stored.
     pub row: Option<u64>,
-    /// Its `time`, nanoseconds since 1970 UTC.
+    /// `time` of the frame, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// Its turn: when it was received, or, of one that limits judged late, when that was. Nanoseconds since 1970 UTC.
+    /// Turn of the frame, nanoseconds since 1970 UTC: its receive time, or when limits judged it, if they judged it
+    /// late.
     pub receive_time: i64,
-    /// Its readings of channels that were asked for.
+    /// Readings of the requested channels.
     pub readings: Vec<(ChannelIndex, R)>,
 }

@@ -1,4 +1,4 @@
-//! What the parts of a running server share.
+//! State shared by the parts of a running server.
 
 pub mod descriptors;
 pub mod layouts;
@@ -35,17 +35,17 @@ use crate::sources::roster::Roster;
 pub struct Server {
     /// The configuration it was started with.
     pub config: Config,
-    /// The token that clients must show, if any.
+    /// Token that clients must present, if any.
     pub token: Option<String>,
-    /// Store and live.
+    /// Store and live data.
     pub ingest: Arc<Ingest>,
-    /// The line protocol's way in.
+    /// Entry point of line protocol.
     pub ingress: Arc<Ingress>,
     /// Gaps and events.
     pub ledger: Arc<Ledger>,
     /// Clocks of runs.
     pub runs: Arc<RunLog>,
-    /// Sources and their rates.
+    /// Source registry.
     pub roster: Arc<Roster>,
     /// Limits and alarms.
     pub limits: Arc<Limits>,
@@ -59,35 +59,36 @@ pub struct Server {
     pub readers: Readers,
     /// Threads that make live subscriptions.
     pub matchers: Readers,
-    /// Threads for what is done by the clock.
+    /// Threads for periodic work.
     pub upkeep: Readers,
-    /// Threads that tell live clients.
+    /// Threads that serve live clients.
     pub viewers: Viewers,
-    /// Threads for what judges or evaluates a span of the past, which may take long.
+    /// Threads that judge or evaluate a past span, which may take long.
     pub scans: Readers,
     /// Exports under way.
     pub exports: Arc<Exports>,
-    /// Connections of HTTP.
+    /// HTTP connections.
     pub connections: Arc<Connections>,
-    /// Memory that clients make the server hold.
+    /// Memory held for clients.
     pub budget: Arc<Budget>,
-    /// Bodies of lines that are written at once.
+    /// Permits for concurrent writes of line protocol over HTTP.
     pub writers: Semaphore,
-    /// How often clients may have something written down.
+    /// Rate limit for requests that have something recorded.
     pub allowance: Allowance,
-    /// Places for live clients.
+    /// Connection limit of live clients.
     pub live_clients: Arc<Seats>,
-    /// The page's layouts that people saved.
+    /// Saved layouts of the page.
     pub layouts: Arc<Layouts>,
-    /// Playbacks of the record.
+    /// Playbacks of stored data.
     pub playbacks: Playbacks,
-    /// The page's prepared layout; null if there is none. A run with a clock goes before its own.
+    /// Configured layout of the page; null if there is none. A run with a clock takes precedence over the configured
+    /// run.
     pub view: serde_json::Value,
-    /// When it was started.
+    /// Start of the server.
     pub started: Instant,
     /// The newest heartbeat; empty before the first.
     pub heartbeat: watch::Sender<Beat>,
-    /// Turns true when the server stops.
+    /// Becomes true when the server stops.
     pub stopping: watch::Sender<bool>,
 }
 
@@ -97,11 +98,11 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Longest time for an answer where the configuration sets none.
+/// Max time for an answer if the configuration sets none.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 impl Server {
-    /// Longest time that a request may be read for.
+    /// Returns the max time for the reads of a request.
     pub fn patience(&self) -> Duration {
         match self.config.query.statement_timeout_s {
             0 => PATIENCE,
@@ -109,13 +110,13 @@ impl Server {
         }
     }
 
-    /// The origin as people see it: 32 hexadecimal digits.
+    /// Returns the origin as 32 hexadecimal digits.
     pub fn origin(&self) -> String {
         format!("{:032x}", self.ingest.store().origin())
     }
 }
 
-/// Completes when the server stops.
+/// Waits until the server stops.
 pub async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // A sender that is gone has stopped, too.
     let _ = stopping.wait_for(|stop| *stop).await;

@@ -1,4 +1,4 @@
-//! What the server knows about its sources: their counters, expected rates, clocks, gaps and events.
+//! The state of the server's sources: their counters, expected rates, clocks, gaps and events.
 
 pub mod clocks;
 pub mod expectation;

@@ -1,4 +1,4 @@
-//! The forms that values take in JSON.
+//! The JSON forms of values.
 
 pub mod channel;
 pub mod json;

@@ -6,12 +6,12 @@ use crate::plant::{Plant, Valve, Var};
 use crate::sensor::{Input, Sensor};
 
 const PERIOD_S: f64 = 0.040;
-/// Steps of 5 ms between frames.
+/// Number of 5 ms steps between frames.
 const EVERY: u64 = 8;
-/// The task that stamps samples runs within this time of its cycle.
+/// Max delay of the task that stamps samples within its cycle.
 const JITTER_NS: i64 = 180_000;
 
-/// Four control units with 45 channels each, two inertial units, navigation receiver, guidance.
+/// Returns the streams: four control units with 45 channels each, two inertial units, navigation receiver, guidance.
 pub(crate) fn streams(seed: u64) -> Vec<PadStream> {
     let mut all: Vec<PadStream> = (1..=4).map(|acu| control_unit(seed, acu)).collect();
     all.push(inertial(seed, "a", 1));
@@ -69,7 +69,7 @@ fn control_unit(seed: u64, acu: u64) -> PadStream {
     ];
     for (name, unit, description, var, bits, low, high, lag_s) in rows {
         let mut sensor = Sensor::new(Input::Var(var), bits, low, high, PERIOD_S, &mut r);
-        // Four units, four transducers: each a little off, and one in five with its own calibration.
+        // Four units with four transducers: each has a small error, and one in five has its own calibration.
         let off = (high - low) * 0.0008;
         sensor = sensor.scaled(1.0 + r.between(-0.002, 0.002), r.between(-off, off));
         if lag_s > 0.0 {

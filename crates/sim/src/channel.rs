@@ -4,7 +4,7 @@ use crate::noise::{Drift, Random};
 use crate::plant::Plant;
 use crate::sensor::Sensor;
 
-/// Which of the pad's systems sends a stream.
+/// System of the pad that sends a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PadSource {
     /// Flight test instrumentation: iNET-X over UDP.
@@ -18,10 +18,10 @@ pub enum PadSource {
 }
 
 impl PadSource {
-    /// All of them.
+    /// All systems.
     pub const ALL: [PadSource; 4] = [PadSource::Fti, PadSource::Avionics, PadSource::Plc, PadSource::PlcFast];
 
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             PadSource::Fti => "fti",
@@ -32,7 +32,7 @@ impl PadSource {
     }
 }
 
-/// What type a channel's values have.
+/// Type of a channel's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellType {
     /// f32, quantised or a set-point.
@@ -41,16 +41,16 @@ pub enum CellType {
     F64,
     /// i64.
     I64,
-    /// A truth value.
+    /// Boolean.
     Bool,
     /// Text.
     Text,
 }
 
-/// One value as it leaves the pad.
+/// One value as the pad sends it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell {
-    /// A quantised sensor: the converter's code and the engineering value it stands for.
+    /// A quantised sensor: the converter's code and its engineering value.
     Quantised {
         /// Code of the converter.
         code: u32,
@@ -63,19 +63,19 @@ pub enum Cell {
     F64(f64),
     /// An integer.
     I64(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A word of an enumeration.
     Text(&'static str),
 }
 
-/// What feeds a channel.
+/// Source of a channel's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Feed {
     Sensor(Sensor),
     Exact(fn(&Plant) -> f64),
     Double(fn(&Plant) -> f64),
-    /// A double in steps of 1 / `per_unit`, with wander and noise in steps.
+    /// A double in steps of 1 / `per_unit`, with wander and noise in the same steps.
     Fix {
         base: fn(&Plant) -> f64,
         per_unit: f64,
@@ -84,7 +84,7 @@ pub(crate) enum Feed {
     },
     Flag(fn(&Plant) -> bool),
     Word(fn(&Plant) -> &'static str),
-    /// The number of frames the stream has sent, plus a start.
+    /// Number of frames the stream has sent, plus a start.
     Count(i64),
     Command(usize),
     Opened(usize),
@@ -103,24 +103,24 @@ impl Feed {
     }
 }
 
-/// A channel of the pad.
+/// Channel of the pad.
 #[derive(Clone, Debug)]
 pub struct PadChannel {
     /// Name within its stream.
     pub name: String,
-    /// Unit as shown; empty if none.
+    /// Unit as displayed; empty if none.
     pub unit: &'static str,
-    /// What it is.
+    /// Description for people.
     pub description: String,
-    /// Type of its values.
+    /// Type of the values.
     pub cell_type: CellType,
-    /// Pattern of names that share unit and description with it, in its table.
+    /// Name pattern of the channels in its table that share unit and description with it.
     pub(crate) group: String,
     pub(crate) feed: Feed,
 }
 
 impl PadChannel {
-    /// Bits of its converter and the polynomial from code to value, if it is a quantised sensor.
+    /// Returns the bits of its converter and the polynomial from code to value, if it is a quantised sensor.
     pub fn converter(&self) -> Option<(u32, [f64; 2])> {
         match &self.feed {
             Feed::Sensor(sensor) => Some((sensor.bits(), sensor.polynomial())),
@@ -129,34 +129,34 @@ impl PadChannel {
     }
 }
 
-/// A stream of the pad: a table with tags, and its channels.
+/// Stream of the pad: a table with tags, and its channels.
 #[derive(Clone, Debug)]
 pub struct PadStream {
-    /// Table (measurement) it goes to.
+    /// Table (measurement) that it is written to.
     pub table: String,
     /// Tags.
     pub tags: Vec<(&'static str, String)>,
-    /// Which system sends it.
+    /// System that sends it.
     pub source: PadSource,
     /// Nominal time between two frames.
     pub period_ns: i64,
-    /// Its channels.
+    /// Channels of the stream.
     pub channels: Vec<PadChannel>,
-    /// Sends in steps `phase + n · every` of 5 ms each.
+    /// Period of its frames in steps of 5 ms: it sends in steps `phase + n · every`.
     pub(crate) every: u64,
     pub(crate) phase: u64,
-    /// Frames in each of those steps.
+    /// Number of frames in each of those steps.
     pub(crate) burst: u32,
     /// iNET-X stream id.
     pub(crate) inetx_id: Option<u32>,
-    /// The source's clock stamps a sample up to this long before it is sent.
+    /// Max time between a sample's stamp and its sending.
     pub(crate) jitter_ns: i64,
     pub(crate) random: Random,
     pub(crate) frames: u64,
 }
 
 impl PadStream {
-    /// Its iNET-X stream id and the frames in each of its packets, if it is sent as those.
+    /// Returns its iNET-X stream id and the frames in each packet, if it is sent as iNET-X.
     pub fn packet(&self) -> Option<(u32, u32)> {
         self.inetx_id.map(|id| (id, self.burst))
     }
@@ -189,12 +189,12 @@ impl PadStream {
         self
     }
 
-    /// Adds a channel that is alone with its unit and description.
+    /// Adds a channel that shares its unit and description with no other.
     pub(crate) fn add(&mut self, name: &str, unit: &'static str, description: &str, feed: Feed) {
         self.add_of(name.into(), name.into(), unit, description, feed);
     }
 
-    /// Adds a channel of a group of like ones.
+    /// Adds a channel of a group of similar ones.
     pub(crate) fn add_of(&mut self, name: String, group: String, unit: &'static str, description: &str, feed: Feed) {
         debug_assert!(self.channels.iter().all(|c| c.name != name), "{name} twice in {}", self.table);
         let cell_type = feed.cell_type();
@@ -202,7 +202,7 @@ impl PadStream {
         self.channels.push(PadChannel { name, unit, description, cell_type, group, feed });
     }
 
-    /// One frame: a cell a channel. `push` adds to the signal of one channel.
+    /// Appends one frame: a cell for each channel. `push` is added to the signal of one channel.
     pub(crate) fn frame(&mut self, plant: &Plant, part: f64, push: Option<(usize, f64)>, cells: &mut Vec<Cell>) {
         for (index, channel) in self.channels.iter_mut().enumerate() {
             cells.push(match &mut channel.feed {

@@ -2,19 +2,19 @@
 
 use crate::noise::Random;
 
-/// Where the clock starts after a recycle, milliseconds from T-0.
+/// Start of the clock after a recycle, milliseconds from T-0.
 pub(crate) const START_MS: i64 = -600_000;
-/// Where the next attempt begins.
+/// Time at which the next attempt begins, milliseconds from T-0.
 pub(crate) const RECYCLE_MS: i64 = 240_000;
-/// The planned hold.
+/// Time of the planned hold, milliseconds from T-0.
 const PLANNED_HOLD_MS: i64 = -90_000;
-/// Where an attempt is held when a limit is passed.
+/// Time at which an attempt is held when a limit is exceeded, milliseconds from T-0.
 const LIMIT_HOLD_MS: i64 = -40_000;
 
-/// How much an event matters, as `/api/events` spells it.
+/// Severity of an event, as `/api/events` spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// For the record.
+    /// For information.
     Info,
     /// Worth a look.
     Watch,
@@ -23,7 +23,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The word of `/api/events`.
+    /// Returns the word used by `/api/events`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Info => "info",
@@ -33,18 +33,18 @@ impl Level {
     }
 }
 
-/// Something that happened on the pad.
+/// Event on the pad.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PadEvent {
-    /// When, nanoseconds since the pad's start.
+    /// Time, nanoseconds since the pad's start.
     pub time_ns: i64,
-    /// What, for people.
+    /// Description for people.
     pub text: String,
-    /// How much it matters.
+    /// Severity of the event.
     pub level: Level,
 }
 
-/// Marks on the clock: milliseconds from T-0, what is said, how much it matters.
+/// Marks on the clock: milliseconds from T-0, text, severity.
 const MARKS: [(i64, &str, Level); 17] = [
     (-595_000, "LOX line chilldown", Level::Info),
     (-560_000, "Fuel loading", Level::Info),
@@ -65,7 +65,7 @@ const MARKS: [(i64, &str, Level); 17] = [
     (200_000, "Next vehicle on the pad", Level::Info),
 ];
 
-/// The countdown clock. It stands during holds and goes back to the start after each flight.
+/// The countdown clock. It stops during holds and returns to the start after each flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Countdown {
     clock_ms: i64,
@@ -76,7 +76,7 @@ pub(crate) struct Countdown {
 }
 
 impl Countdown {
-    /// A clock at `clock_ms` from T-0 (negative before it).
+    /// Returns a clock at `clock_ms` from T-0 (negative before it).
     pub(crate) fn new(seed: u64, clock_ms: i64) -> Self {
         let mut countdown = Countdown {
             clock_ms: clock_ms.clamp(START_MS, RECYCLE_MS - 1),
@@ -91,12 +91,12 @@ impl Countdown {
 
     fn plan_holds(&mut self) {
         self.holds[0].1 = (self.random.between(15.0, 30.0) * 1000.0) as i64;
-        // From the second attempt on, every third is held once more, by a limit.
+        // From the second attempt on, about every third is held a second time, by a limit.
         let limit = self.attempt > 1 && self.random.uniform() < 1.0 / 3.0;
         self.holds[1].1 = if limit { (self.random.between(20.0, 60.0) * 1000.0) as i64 } else { 0 };
     }
 
-    /// Lets `step_ms` pass and says what happened in it.
+    /// Advances by `step_ms` and calls `say` for each event.
     pub(crate) fn step(&mut self, step_ms: i64, mut say: impl FnMut(String, Level)) {
         if self.hold_left_ms > 0 {
             self.hold_left_ms -= step_ms;
@@ -131,22 +131,22 @@ impl Countdown {
         }
     }
 
-    /// Seconds from T-0, negative before it.
+    /// Returns the seconds from T-0, negative before it.
     pub(crate) fn clock_s(&self) -> f64 {
         self.clock_ms as f64 / 1000.0
     }
 
-    /// Whether the clock stands.
+    /// Returns whether the clock is held.
     pub(crate) fn holding(&self) -> bool {
         self.hold_left_ms > 0
     }
 
-    /// Number of the launch attempt, from 1.
+    /// Returns the number of the launch attempt, from 1.
     pub(crate) fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Mode of the vehicle's guidance.
+    /// Returns the mode of the vehicle's guidance.
     pub(crate) fn mode(&self) -> &'static str {
         match self.clock_ms {
             ..-540_000 => "SAFE",
@@ -161,7 +161,7 @@ impl Countdown {
         }
     }
 
-    /// Phase of the pad.
+    /// Returns the phase of the pad.
     pub(crate) fn phase(&self) -> &'static str {
         match self.clock_ms {
             _ if self.holding() => "HOLD",

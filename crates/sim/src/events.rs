@@ -1,4 +1,5 @@
-//! Countdown events to `POST /api/events`, on a thread of their own: a slow page server never delays frames.
+//! Sender of countdown events to `POST /api/events`, on a thread of its own, so that a slow page server never delays
+//! frames.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,10 +8,10 @@ use std::time::Duration;
 
 use crate::countdown::PadEvent;
 
-/// Longest wait for the server's answer.
+/// Max time to wait for the server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sends events until the channel closes; returns how many were taken and how many not.
+/// Sends events until the channel closes. Returns how many were accepted and how many were not.
 pub(crate) fn send_events(http: SocketAddr, start_ns: i64, events: &Receiver<PadEvent>) -> (u64, u64) {
     let (mut sent, mut failed) = (0, 0);
     let mut told = false;
@@ -44,7 +45,7 @@ fn post(http: SocketAddr, start_ns: i64, event: &PadEvent) -> std::io::Result<()
         body.len()
     );
     stream.write_all(request.as_bytes())?;
-    // "HTTP/1.1 200": the status is all that matters.
+    // "HTTP/1.1 200": only the status matters.
     let mut status = [0u8; 12];
     stream.read_exact(&mut status)?;
     match &status {

@@ -5,9 +5,9 @@ use crate::noise::Random;
 use crate::plant::{Plant, Var};
 use crate::sensor::{Input, Sensor};
 
-/// Calibrations are the same for every seed: the server's layouts hold them.
+/// Seed of the calibrations, the same for every pad: the server's packet layouts contain them.
 const CALIBRATION: u64 = 0xca1;
-/// Samples of the vibration channel in one packet.
+/// Number of samples of the vibration channel in one packet.
 pub(crate) const SUB_SAMPLES: u32 = 20;
 /// Seconds between packets.
 const PERIOD_S: f64 = 0.020;
@@ -16,7 +16,7 @@ pub(crate) const BAY_ID: u32 = 0x0DD;
 pub(crate) const VIBRATION_ID: u32 = 0x0DE;
 pub(crate) const DISCRETES_ID: u32 = 0x0DF;
 
-/// The three streams.
+/// Returns the three streams.
 pub(crate) fn streams(seed: u64) -> Vec<PadStream> {
     vec![bay(seed), vibration(seed), discretes(seed)]
 }

@@ -1,4 +1,4 @@
-//! iNET-X packets: the header, and where each channel lies in the payload.
+//! iNET-X packets: the header, and the place of each channel in the payload.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | 24 | 4 | packet information: error, lost count, timeout |
 //! | 28 | – | payload |
 //!
-//! All big-endian, but for channels laid out as little-endian.
+//! All fields are big-endian, except channels laid out as little-endian.
 
 use crate::channel::{Cell, PadStream};
 use crate::fti::{BAY_ID, DISCRETES_ID, VIBRATION_ID};
@@ -19,17 +19,17 @@ use crate::fti::{BAY_ID, DISCRETES_ID, VIBRATION_ID};
 const CONTROL: u32 = 0x1100_0000;
 /// Bytes of header and option word.
 const HEADER_BYTES: usize = 28;
-/// Largest payload of the pad's packets.
+/// Max bytes of payload in the pad's packets.
 const PAYLOAD_BYTES: usize = 64;
 
-/// Where a channel lies in its packet's payload.
+/// Place of a channel in its packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Byte in the payload.
+    /// Offset in the payload in bytes.
     pub(crate) offset: usize,
-    /// First bit (0 is the most significant) and width, where it is not the whole type.
+    /// First bit (0 is the most significant) and width, unless the channel has the whole type.
     pub(crate) bits: Option<(u32, u32)>,
-    /// Type on the wire as the layout spells it.
+    /// Type on the wire, as spelled in the packet layout.
     pub(crate) wire: &'static str,
     pub(crate) little: bool,
 }
@@ -44,12 +44,12 @@ impl Place {
     }
 }
 
-/// Places of a stream's channels, in their order.
+/// Returns the places of a stream's channels, in their order.
 pub(crate) fn places(stream: &PadStream) -> Vec<Place> {
     let whole = |offset, wire| Place { offset, bits: None, wire, little: false };
     match stream.inetx_id {
         Some(BAY_ID) => (0..stream.channels.len())
-            // One module of the acquisition unit is little-endian, as happens.
+            // One module of the acquisition unit is little-endian, as in real systems.
             .map(|i| Place { little: stream.channels[i].name.starts_with("p_base"), ..whole(2 * i, "u16") })
             .collect(),
         Some(VIBRATION_ID) => vec![whole(0, "u16")],
@@ -65,7 +65,7 @@ pub(crate) fn places(stream: &PadStream) -> Vec<Place> {
     }
 }
 
-/// Packets of one iNET-X stream.
+/// Packer of one iNET-X stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Packer {
     id: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// For a stream, if it is an iNET-X one.
+    /// Returns a packer for a stream, or `None` if it is not an iNET-X one.
     pub(crate) fn new(stream: &PadStream) -> Option<Packer> {
         let id = stream.inetx_id?;
         let places = places(stream);
@@ -82,7 +82,7 @@ impl Packer {
         Some(Packer { id, places, frame_bytes })
     }
 
-    /// Starts a packet stamped with the time of its first sample, nanoseconds since 1970 UTC.
+    /// Begins a packet stamped with the time of its first sample, nanoseconds since 1970 UTC.
     pub(crate) fn begin(&self, sequence: u32, time_ns: i64, out: &mut Vec<u8>) {
         out.clear();
         let (seconds, nanoseconds) = (time_ns.div_euclid(1_000_000_000), time_ns.rem_euclid(1_000_000_000));
@@ -128,10 +128,10 @@ mod tests {
     use super::*;
     use crate::pad::{Pad, PadOptions, PadStep};
 
-    /// Any instant whose nanoseconds carry into the seconds within the packets below.
+    /// An instant whose nanoseconds carry into the seconds within the packets below.
     const START_NS: i64 = 1_763_653_267_985_000_000;
 
-    /// Packets of the first steps with the cells they carry.
+    /// Returns the packets of the first steps with the cells they carry.
     fn packets(steps: u32) -> Vec<(Vec<u8>, Vec<Vec<Cell>>)> {
         let mut pad = Pad::new(PadOptions { seed: 42, loss: 0.0, t0_ms: 2_000 });
         let packers: Vec<_> = pad.streams().iter().map(Packer::new).collect();

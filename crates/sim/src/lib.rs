@@ -1,6 +1,6 @@
 //! The simulated launch pad: real protocols on real sockets, at a real pad's rates.
 //!
-//! It knows nothing of the store or the server; they know it only by what it sends.
+//! It knows nothing of the store or the server; they know it only through the data it sends.
 //!
 //! ```text
 //!  countdown → plant → sensors ─┬→ inetx packets → UDP ─┐
@@ -8,14 +8,14 @@
 //!                               └→ PLC ← ADS requests ──┘
 //! ```
 //!
-//! Read first: [`Pad`] (frames without sockets, for tests and benchmarks), [`run_pad`] (the command),
-//! [`pad_config`] (what the server is told of it), [`PlcServer`] (its PLC as an ADS device).
+//! Read first: [`Pad`] (frames without sockets, for tests and benchmarks), [`run_pad`] (the command), [`pad_config`]
+//! (the server's configuration for it), [`PlcServer`] (its PLC as an ADS device).
 //!
 //! Invariants:
 //! - the same seed gives the same frames, cell by cell, on every machine;
 //! - every sensor is `code · lsb + offset` of a 12- or 16-bit code, with at least 2 steps rms of noise;
-//! - what is lost is lost on purpose, in whole packets, at least 3 s apart in a stream, and counted;
-//! - a slow or absent receiver never delays another source: what cannot leave is dropped and counted.
+//! - packets are only lost on purpose, whole, at least 3 s apart in a stream, and counted;
+//! - a slow or absent receiver never delays another source: frames that cannot be sent are dropped and counted.
 //!
 //! ```
 //! use strongback_sim::{Pad, PadOptions};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::channel::{Cell, PadStream};
 
-/// Writes the lines of one stream.
+/// Writer of the lines of one stream.
 #[derive(Clone, Debug)]
 pub struct LineWriter {
     head: String,
@@ -12,7 +12,7 @@ pub struct LineWriter {
 }
 
 impl LineWriter {
-    /// For a stream: measurement and tags, and the names of its fields.
+    /// Returns a writer for a stream: measurement and tags, and the names of its fields.
     pub fn new(stream: &PadStream) -> Self {
         let mut head = stream.table.clone();
         for (key, value) in &stream.tags {
@@ -23,8 +23,8 @@ impl LineWriter {
         LineWriter { head, names }
     }
 
-    /// Adds a line with a time in nanoseconds since 1970 UTC. Numbers are the shortest decimals that read
-    /// back as the same f32 or f64.
+    /// Appends a line with a time in nanoseconds since 1970 UTC. Numbers are the shortest decimals that parse to the
+    /// same f32 or f64.
     pub fn push(&self, time_ns: i64, cells: &[Cell], out: &mut String) {
         out.push_str(&self.head);
         for (name, cell) in self.names.iter().zip(cells) {

@@ -1,20 +1,20 @@
-//! Random numbers that are the same on every machine for a seed, and the noises built on them.
+//! Random numbers that are identical on every machine for a seed, and noise generators based on them.
 
 /// Standard deviation of a 64-bit population count with one count of uniform dither.
 const POPULATION_RMS: f64 = 4.010_403_138_836_439; // sqrt(64/4 + 1/12)
 
-/// A counter-based generator (SplitMix64): no state but a counter, so streams never share a sequence.
+/// Counter-based generator (SplitMix64): its only state is a counter, so streams never share a sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The generator of one stream of a seed.
+    /// Returns the generator of one stream of a seed.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut mixed = Random(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
         Random(mixed.bits() ^ stream)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -23,30 +23,30 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in 0 (inclusive) to 1 (exclusive).
+    /// Returns a uniform number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `low` to `high`.
+    /// Returns a uniform number from `low` to `high`.
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
 
-    /// Normal, mean 0, rms 1: the binomial count of 64 bits plus dither, which needs no `ln` or `cos`
-    /// and is therefore the same to the last bit everywhere.
+    /// Returns a normal number, mean 0, rms 1: the binomial count of 64 bits plus dither, which needs no `ln` or
+    /// `cos` and is therefore bit-identical everywhere.
     pub(crate) fn normal(&mut self) -> f64 {
         let count = self.bits().count_ones() as f64 - 32.0;
         (count + self.uniform() - 0.5) / POPULATION_RMS
     }
 
-    /// Exponential with a mean, by inversion.
+    /// Returns an exponential number with a mean, by inversion.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.uniform()).ln()
     }
 }
 
-/// Slow wander with a time constant (Ornstein–Uhlenbeck): never repeats, never runs away.
+/// Slow wander with a time constant (Ornstein–Uhlenbeck): it never repeats and stays bounded in practice.
 #[derive(Clone, Debug)]
 pub(crate) struct Drift {
     value: f64,
@@ -55,20 +55,20 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// Wander of an rms, with a time constant, stepped every `period_s`.
+    /// Returns a wander of an rms, with a time constant, stepped every `period_s`.
     pub(crate) fn new(rms: f64, time_constant_s: f64, period_s: f64) -> Self {
         let keep = 1.0 - (period_s / time_constant_s).min(1.0);
         Drift { value: 0.0, keep, kick: rms * (1.0 - keep * keep).sqrt() }
     }
 
-    /// The next value.
+    /// Returns the next value.
     pub(crate) fn step(&mut self, random: &mut Random) -> f64 {
         self.value = self.value * self.keep + self.kick * random.normal();
         self.value
     }
 }
 
-/// A resonance of a pipe or structure, driven by white noise: a second-order recurrence of rms 1.
+/// Resonance of a pipe or structure, driven by white noise: a second-order recurrence of rms 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Resonance {
     last: [f64; 2],
@@ -77,7 +77,7 @@ pub(crate) struct Resonance {
 }
 
 impl Resonance {
-    /// A resonance at a frequency, with the decay of its ringing in 1/s, sampled every `period_s`.
+    /// Returns a resonance at a frequency, with the decay of its ringing in 1/s, sampled every `period_s`.
     pub(crate) fn new(frequency_hz: f64, decay_per_s: f64, period_s: f64) -> Self {
         let r = (-decay_per_s * period_s).exp();
         let feed = [2.0 * r * (std::f64::consts::TAU * frequency_hz * period_s).cos(), -r * r];
@@ -87,7 +87,7 @@ impl Resonance {
         Resonance { last: [0.0; 2], feed, kick: 1.0 / variance.sqrt() }
     }
 
-    /// The next value.
+    /// Returns the next value.
     pub(crate) fn step(&mut self, random: &mut Random) -> f64 {
         let next = self.feed[0] * self.last[0] + self.feed[1] * self.last[1] + self.kick * random.normal();
         self.last = [next, self.last[0]];

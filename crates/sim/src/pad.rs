@@ -1,4 +1,4 @@
-//! The pad as a generator: frames in the order of their sending, without sockets or clocks.
+//! The pad as a generator: frames in sending order, without sockets or clocks.
 
 use crate::channel::{Cell, PadSource, PadStream};
 use crate::countdown::PadEvent;
@@ -6,23 +6,23 @@ use crate::noise::Random;
 use crate::plant::{Plant, STEP_MS};
 use crate::{avionics, fti, plc};
 
-/// Nanoseconds of one step of the pad: 200 steps a second.
+/// Nanoseconds per step of the pad: 200 steps a second.
 pub const STEP_NS: i64 = STEP_MS * 1_000_000;
-/// Packets before the first loss, so that a receiver has a sequence to miss.
+/// Number of packets before the first loss, so that a receiver knows the sequence.
 const FIRST_LOSS_PACKETS: f64 = 150.0;
-/// Packets between two losses of a stream, at least: 3 s, so that each is a gap of its own.
+/// Min number of packets between two losses of a stream: 3 s, so that each is a separate gap.
 const APART_PACKETS: u64 = 150;
 /// Mean seconds between spikes.
 const SPIKES_S: f64 = 60.0;
 
-/// How a pad is set up.
+/// Options of a pad.
 #[derive(Clone, Copy, Debug)]
 pub struct PadOptions {
-    /// Same seed, same values.
+    /// Seed of the values; the same seed gives the same values.
     pub seed: u64,
-    /// Chance that a loss begins at an iNET-X packet; 0: nothing is lost.
+    /// Chance that a loss begins at an iNET-X packet; 0 for no loss.
     pub loss: f64,
-    /// Milliseconds from the start to lift-off, holds not counted.
+    /// Milliseconds from the start to lift-off, not counting holds.
     pub t0_ms: i64,
 }
 
@@ -32,14 +32,14 @@ impl Default for PadOptions {
     }
 }
 
-/// A frame of a step.
+/// Frame of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PadFrame {
     /// Index into [`Pad::streams`].
     pub stream: usize,
-    /// When its source says it was sampled, nanoseconds since the pad's start.
+    /// Sampling time according to its source, nanoseconds since the pad's start.
     pub time_ns: i64,
-    /// Frames of the stream before it: the wire's sequence for iNET-X streams without sub-frame samples.
+    /// Number of earlier frames of the stream: the wire's sequence for iNET-X streams without sub-frame samples.
     pub sequence: u64,
     /// Whether it is withheld: its packet is lost on the way.
     pub lost: bool,
@@ -47,33 +47,33 @@ pub struct PadFrame {
     cells: usize,
 }
 
-/// A spike of one millisecond in a fast channel.
+/// Spike of one millisecond in a fast channel.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Spike {
-    /// Channel as `table.channel`.
+    /// Name of the channel, `table.channel`.
     pub channel: String,
     /// Nanoseconds since the pad's start.
     pub time_ns: i64,
-    /// The value sent.
+    /// Value that was sent.
     pub value: f32,
 }
 
-/// What one step of 5 ms produced. Reused between steps.
+/// Output of one step of 5 ms. Reused between steps.
 #[derive(Clone, Debug, Default)]
 pub struct PadStep {
     /// End of the step, nanoseconds since the pad's start.
     pub time_ns: i64,
-    /// Frames in the order of their sending; those of one iNET-X packet are neighbours.
+    /// Frames in sending order; those of one iNET-X packet are neighbours.
     pub frames: Vec<PadFrame>,
-    /// What happened in the countdown.
+    /// Events of the countdown.
     pub events: Vec<PadEvent>,
-    /// Spikes put into fast channels.
+    /// Spikes inserted into fast channels.
     pub spikes: Vec<Spike>,
     cells: Vec<Cell>,
 }
 
 impl PadStep {
-    /// The cells of a frame of this step, one for each channel of its stream.
+    /// Returns the cells of a frame of this step, one for each channel of its stream.
     pub fn cells(&self, frame: &PadFrame) -> &[Cell] {
         &self.cells[frame.first_cell..frame.first_cell + frame.cells]
     }
@@ -97,7 +97,7 @@ impl Loss {
         Loss { mean_packets, until_next, left: 0, random }
     }
 
-    /// Whether the next packet is lost.
+    /// Decides whether the next packet is lost.
     fn next(&mut self) -> bool {
         if self.left > 0 {
             self.left -= 1;
@@ -114,7 +114,7 @@ impl Loss {
     }
 }
 
-/// The pad. The same options give the same frames, cell by cell.
+/// Generator of the pad's frames. The same options give the same frames, cell by cell.
 #[derive(Clone, Debug)]
 pub struct Pad {
     plant: Plant,
@@ -126,12 +126,12 @@ pub struct Pad {
 }
 
 impl Pad {
-    /// A pad at `t0_ms` before lift-off.
+    /// Returns a pad at `t0_ms` before lift-off.
     pub fn new(options: PadOptions) -> Self {
         Self::of(options, &PadSource::ALL)
     }
 
-    /// The same with the streams of some sources only, whose frames are those of the whole pad.
+    /// Returns a pad with the streams of some sources only; their frames equal those of the whole pad.
     pub fn of(options: PadOptions, sources: &[PadSource]) -> Self {
         let seed = options.seed;
         let mut plant = Plant::new(seed, -options.t0_ms);
@@ -139,7 +139,7 @@ impl Pad {
         let mut losses: Vec<Loss> = (0..streams.len() as u64).map(|i| Loss::new(seed, i, options.loss)).collect();
         streams.extend(avionics::streams(seed));
         streams.extend(plc::streams(seed, &mut plant));
-        // Losses belong to the first streams, which are those of flight test instrumentation.
+        // Only the first streams, those of flight test instrumentation, have losses.
         if !sources.contains(&PadSource::Fti) {
             losses.clear();
         }
@@ -149,22 +149,22 @@ impl Pad {
         Pad { plant, streams, losses, steps: 0, random, spike_left_ms }
     }
 
-    /// Its streams; frames name them by index.
+    /// Returns its streams; frames refer to them by index.
     pub fn streams(&self) -> &[PadStream] {
         &self.streams
     }
 
-    /// Countdown clock in seconds, negative before lift-off.
+    /// Returns the countdown clock in seconds, negative before lift-off.
     pub fn clock_s(&self) -> f64 {
         self.plant.countdown.clock_s()
     }
 
-    /// The process behind the streams.
+    /// Returns the process behind the streams.
     pub(crate) fn plant(&self) -> &Plant {
         &self.plant
     }
 
-    /// The next 5 ms.
+    /// Runs the next 5 ms.
     pub fn step(&mut self, out: &mut PadStep) {
         out.frames.clear();
         out.cells.clear();
@@ -184,7 +184,7 @@ impl Pad {
             let lost = self.losses.get_mut(index).is_some_and(Loss::next);
             let burst = stream.burst;
             for i in 0..burst {
-                // Sub-frame samples lie in the cycle that ends with this step.
+                // Sub-frame samples are in the cycle that ends with this step.
                 let back_ns = i64::from(burst - 1 - i) * stream.period_ns;
                 let part = (1.0 - back_ns as f64 / STEP_NS as f64).max(0.0);
                 let push = match stream.source {
@@ -212,7 +212,7 @@ impl Pad {
         }
     }
 
-    /// Calls `each` for every frame of `seconds`, lost ones left out: data made beforehand for benchmarks.
+    /// Calls `each` for every frame of `seconds` that is not lost, for benchmarks that prepare data in advance.
     pub fn frames(&mut self, seconds: f64, mut each: impl FnMut(&PadFrame, &PadStream, &[Cell])) {
         let mut out = PadStep::default();
         for _ in 0..(seconds * 1e9 / STEP_NS as f64).round() as u64 {
@@ -224,14 +224,14 @@ impl Pad {
     }
 }
 
-/// Lets a millisecond pass; now and then picks a channel and the size of a spike, in shares of full scale.
+/// Advances by a millisecond; occasionally returns a channel and the size of a spike, as a fraction of full scale.
 fn spike(random: &mut Random, left_ms: &mut f64, channels: usize) -> Option<(usize, f64)> {
     *left_ms -= 1.0;
     if *left_ms > 0.0 {
         return None;
     }
     *left_ms = 5_000.0 + random.exponential(SPIKES_S * 1000.0);
-    // Every second one where the launch view looks: the LOX tank.
+    // Every second one is in the channel that the launch view shows: the LOX tank.
     let channel = if random.bits() & 1 == 0 { 0 } else { (random.bits() % channels as u64) as usize };
     Some((channel, random.between(0.06, 0.22)))
 }
@@ -320,10 +320,10 @@ mod tests {
             let name = format!("{}.{}", streams[stream].table, streams[stream].channels[channel].name);
             let square: f64 = codes.windows(2).map(|w| (f64::from(w[1]) - f64::from(w[0])).powi(2)).sum();
             let rms = (square / (codes.len() - 1) as f64 / 2.0).sqrt();
-            // The estimate from few samples scatters; the noise put in is at least 2.1 steps.
+            // An estimate from few samples scatters; the noise is at least 2.1 steps.
             let least = 2.1 * (1.0 - 2.5 / (codes.len() as f64).sqrt());
             assert!(rms >= least, "{name}: {rms} of {} samples", codes.len());
-            // No stretch of 25 samples comes again.
+            // No sequence of 25 samples occurs twice.
             let mut seen = std::collections::HashSet::new();
             assert!(codes.chunks_exact(25).all(|c| seen.insert(c.to_vec())), "{name} repeats");
         }

@@ -1,21 +1,20 @@
 //! The pad and the vehicle as one process: tanks, lines, gases, power, engine, flight.
 //!
-//! A lumped model, stepped every 5 ms by the countdown: first-order lags towards what the valves and the
-//! phase ask for, integrated levels, thresholds with hysteresis. Enough for every sensor to tell the same
-//! story; no more.
+//! A lumped model that the countdown steps every 5 ms: first-order lags towards the targets set by valves and phase,
+//! integrated levels, and thresholds with hysteresis. It is just detailed enough for all sensors to agree.
 
 use crate::countdown::{Countdown, Level};
 use crate::noise::{Drift, Random};
 
-/// Milliseconds of one step.
+/// Milliseconds per step.
 pub(crate) const STEP_MS: i64 = 5;
 const STEP_S: f64 = STEP_MS as f64 / 1000.0;
 /// Standard gravity, m/s².
 const G: f64 = 9.806_65;
-/// Ambient temperature the probes start from, °C.
+/// Initial ambient temperature of the probes, °C.
 pub(crate) const AMBIENT_C: f64 = 12.0;
 
-/// A quantity of the process. Pressures in bar, temperatures in °C, levels in %.
+/// Quantity of the process. Pressures in bar, temperatures in °C, levels in %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Var {
@@ -71,7 +70,7 @@ pub(crate) enum Var {
 /// Number of quantities.
 pub(crate) const VARS: usize = Var::Zero as usize + 1;
 
-/// Named valves come first in each group of [`Plant::valves`].
+/// Named valve; named ones come first in each group of [`Plant::valves`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Valve {
@@ -91,10 +90,10 @@ pub(crate) enum Valve {
     WaterDeluge,
 }
 
-/// Number of named valves; the others of a group work in the background.
+/// Number of named valves; the others of a group have no name.
 pub(crate) const NAMED_VALVES: usize = Valve::WaterDeluge as usize + 1;
 
-/// Which part of the pad a background valve belongs to: decides when it works.
+/// Part of the pad that a background valve belongs to, which determines when it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     Lox,
@@ -105,7 +104,7 @@ pub(crate) enum System {
     Hydraulics,
 }
 
-/// A valve with a stroke time and limit switches.
+/// Valve with a stroke time and limit switches.
 #[derive(Clone, Debug)]
 pub(crate) struct ValveState {
     pub(crate) command: bool,
@@ -119,22 +118,22 @@ impl ValveState {
         ValveState { command: false, position: 0.0, stroke_s, background: background.map(|s| (s, 0.0)) }
     }
 
-    /// 0 closed to 1 open.
+    /// Returns the position, from 0 (closed) to 1 (open).
     pub(crate) fn position(&self) -> f64 {
         self.position
     }
 
-    /// Limit switch "open".
+    /// Returns the state of the limit switch "open".
     pub(crate) fn is_open(&self) -> bool {
         self.position > 0.97
     }
 
-    /// Limit switch "closed".
+    /// Returns the state of the limit switch "closed".
     pub(crate) fn is_closed(&self) -> bool {
         self.position < 0.03
     }
 
-    /// As an operator reads it.
+    /// Returns the state as an operator reads it.
     pub(crate) fn word(&self) -> &'static str {
         match (self.is_open(), self.is_closed(), self.command) {
             (true, _, _) => "OPEN",
@@ -151,12 +150,12 @@ impl ValveState {
     }
 }
 
-/// The process.
+/// Model of the pad and the vehicle.
 #[derive(Clone, Debug)]
 pub(crate) struct Plant {
     pub(crate) countdown: Countdown,
     pub(crate) vars: [f64; VARS],
-    /// The quantities one step ago: fast channels run from there to `vars`.
+    /// Quantities one step ago: fast channels interpolate from there to `vars`.
     pub(crate) before: [f64; VARS],
     pub(crate) valves: Vec<ValveState>,
     wind: Drift,
@@ -167,7 +166,7 @@ pub(crate) struct Plant {
 }
 
 impl Plant {
-    /// A pad at a moment of the countdown, as it would be had the countdown run from its start.
+    /// Returns a pad at a moment of the countdown, in the state it would have after running from the start.
     pub(crate) fn new(seed: u64, clock_ms: i64) -> Self {
         let mut vars = [0.0; VARS];
         for (var, value) in [
@@ -216,7 +215,7 @@ impl Plant {
             boil: Drift::new(0.3, 8.0, STEP_S),
             random: Random::new(seed, 0x9_1a47),
         };
-        // The way to the asked moment, without its holds, so that levels and temperatures fit it.
+        // Run to the requested moment, without holds, so that levels and temperatures match it.
         let mut now_ms = crate::countdown::START_MS;
         while now_ms < clock_ms {
             plant.countdown = Countdown::new(seed, now_ms);
@@ -236,17 +235,17 @@ impl Plant {
         first
     }
 
-    /// The value of a quantity.
+    /// Returns the value of a quantity.
     pub(crate) fn get(&self, var: Var) -> f64 {
         self.vars[var as usize]
     }
 
-    /// One of the named valves.
+    /// Returns a named valve.
     pub(crate) fn valve(&self, valve: Valve) -> &ValveState {
         &self.valves[valve as usize]
     }
 
-    /// One step of 5 ms.
+    /// Runs one step of 5 ms.
     pub(crate) fn step(&mut self, say: impl FnMut(String, Level)) {
         self.countdown.step(STEP_MS, say);
         self.before = self.vars;
@@ -257,13 +256,13 @@ impl Plant {
         self.valves[valve as usize].command = open;
     }
 
-    /// First-order lag of a quantity towards a target.
+    /// Moves a quantity towards a target with first-order lag.
     fn lag(&mut self, var: Var, target: f64, time_constant_s: f64) {
         let value = &mut self.vars[var as usize];
         *value += (target - *value) * (STEP_S / time_constant_s).min(1.0);
     }
 
-    /// Integrates a rate, within bounds.
+    /// Integrates a rate, within limits.
     fn integrate(&mut self, var: Var, rate_per_s: f64, low: f64, high: f64) {
         let value = &mut self.vars[var as usize];
         *value = (*value + rate_per_s * STEP_S).clamp(low, high);
@@ -484,17 +483,17 @@ impl Plant {
         self.lag(Var::BoardT, 24.0 + 0.5 * self.get(Var::BusA), 80.0);
     }
 
-    /// Whether the vehicle runs on its batteries.
+    /// Returns whether the vehicle runs on its batteries.
     pub(crate) fn internal_power(&self) -> bool {
         (-120.0..200.0).contains(&self.countdown.clock_s())
     }
 
-    /// Whether the flight termination system is armed.
+    /// Returns whether the flight termination system is armed.
     pub(crate) fn termination_armed(&self) -> bool {
         (-70.0..180.0).contains(&self.countdown.clock_s())
     }
 
-    /// Whether the umbilical is in.
+    /// Returns whether the umbilical is connected.
     pub(crate) fn umbilical(&self) -> bool {
         !(0.0..200.0).contains(&self.countdown.clock_s())
     }

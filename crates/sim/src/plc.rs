@@ -5,15 +5,15 @@ use crate::noise::Random;
 use crate::plant::{AMBIENT_C, Plant, System, Valve, Var};
 use crate::sensor::{Input, Sensor};
 
-/// Channels at 10 Hz.
+/// Number of channels at 10 Hz.
 pub(crate) const SLOW_CHANNELS: usize = 1000;
 const PERIOD_S: f64 = 0.100;
 const FAST_PERIOD_S: f64 = 0.001;
-/// The controller's task starts within this time of its cycle.
+/// Max delay of the controller's task within its cycle.
 const JITTER_NS: i64 = 400_000;
 const FAST_JITTER_NS: i64 = 20_000;
 
-/// What a system of the pad is equipped with.
+/// Equipment of a system of the pad.
 struct Equipment {
     table: &'static str,
     system: System,
@@ -100,7 +100,7 @@ const EQUIPMENT: [Equipment; 6] = [
     },
 ];
 
-/// All streams of the controllers. Adds the background valves to the plant.
+/// Returns all streams of the controllers. Adds the background valves to the plant.
 pub(crate) fn streams(seed: u64, plant: &mut Plant) -> Vec<PadStream> {
     let mut all = vec![fast(seed)];
     for (index, equipment) in EQUIPMENT.iter().enumerate() {
@@ -114,7 +114,7 @@ pub(crate) fn streams(seed: u64, plant: &mut Plant) -> Vec<PadStream> {
     all
 }
 
-/// A stream at 10 Hz; the groups take turns within the 100 ms.
+/// Returns a stream at 10 Hz; the groups take turns within the 100 ms.
 fn slow(seed: u64, index: u64, table: &str) -> PadStream {
     let random = Random::new(seed, 0x91c_0000 + index);
     PadStream::new(table, PadSource::Plc, (20, 2 * index % 20), random).jitter(JITTER_NS)
@@ -124,7 +124,7 @@ fn system(seed: u64, index: u64, e: &Equipment, plant: &mut Plant) -> PadStream 
     let mut r = Random::new(seed, 0x91c_1000 + index);
     let mut s = slow(seed, index, e.table);
     for (name, valve) in e.named_valves {
-        // Function pointers cannot hold the valve: one word for each named valve.
+        // Function pointers cannot capture the valve, so each named valve has a function.
         s.add(name, "", "Valve as its limit switches say", Feed::Word(valve_word(*valve)));
     }
     let first = plant.add_valves(e.system, e.valves - e.named_valves.len());
@@ -177,7 +177,7 @@ fn thermocouples(seed: u64, index: u64) -> PadStream {
     let mut r = Random::new(seed, 0x91c_1000 + index);
     let mut s = slow(seed, index, "plc.thermocouples");
     for n in 1..=145 {
-        // Along the LOX line and tank, the engine bay and the deck: each follows its place by its own share.
+        // Along the LOX line and tank, the engine bay and the deck, each probe follows its place by its own fraction.
         let (var, low, high) = match n {
             1..=60 => (Var::LoxLineT, -220.0, 80.0),
             61..=95 => (Var::LoxTankT, -220.0, 80.0),
@@ -221,7 +221,7 @@ fn power(seed: u64, index: u64) -> PadStream {
     s
 }
 
-/// Umbilical, termination, weather, clock, and hold-down load cells up to `channels`.
+/// Returns the stream of umbilical, termination, weather, clock, and hold-down load cells up to `channels`.
 fn ground(seed: u64, index: u64, channels: usize) -> PadStream {
     let mut r = Random::new(seed, 0x91c_1000 + index);
     let mut s = slow(seed, index, "plc.gse");

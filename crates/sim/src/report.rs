@@ -1,4 +1,4 @@
-//! What a run of the pad did, by its own count.
+//! Report of a run of the pad, by its own counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,75 +6,75 @@ use std::fmt;
 use crate::ads::PlcReport;
 use crate::pad::Spike;
 
-/// Gaps and spikes listed one by one in a report, at most; all are counted.
+/// Max number of gaps and spikes listed one by one in a report; all are counted.
 pub(crate) const LISTED: usize = 1000;
 
-/// What one source sent.
+/// Counts of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SourceReport {
-    /// Frames handed to the network.
+    /// Number of frames handed to the network.
     pub frames_sent: u64,
-    /// Values in them.
+    /// Number of values in them.
     pub points_sent: u64,
-    /// Frames thrown away because the connection was down or the server did not keep up.
+    /// Number of frames dropped because the connection was down or the server did not keep up.
     pub frames_dropped: u64,
 }
 
-/// A loss made on purpose: consecutive packets withheld, their sequences skipped.
+/// Deliberate loss: consecutive packets withheld, their sequences skipped.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GapMade {
     /// Table of the frames.
     pub table: String,
     /// iNET-X stream id.
     pub stream_id: u32,
-    /// Sequence of the first packet withheld.
+    /// Sequence of the first withheld packet.
     pub first_sequence: u32,
-    /// Packets withheld.
+    /// Number of withheld packets.
     pub packets: u64,
-    /// Frames in them.
+    /// Number of frames in them.
     pub frames: u64,
 }
 
-/// What a run did.
+/// Report of a run.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct PadReport {
     /// Seed of the values.
     pub seed: u64,
-    /// Simulated and real seconds.
+    /// Duration in seconds, simulated and real.
     pub duration_s: f64,
-    /// By source name.
+    /// Counts of each source by name.
     pub sources: BTreeMap<&'static str, SourceReport>,
-    /// Frames sent by all sources.
+    /// Number of frames sent by all sources.
     pub frames_sent: u64,
-    /// Values sent by all sources.
+    /// Number of values sent by all sources.
     pub points_sent: u64,
-    /// iNET-X packets sent.
+    /// Number of iNET-X packets sent.
     pub packets_sent: u64,
-    /// Packets withheld on purpose.
+    /// Number of packets withheld on purpose.
     pub packets_lost: u64,
-    /// Frames in the packets withheld.
+    /// Number of frames in withheld packets.
     pub frames_lost: u64,
-    /// Gaps made by withholding.
+    /// Number of gaps made by withholding packets.
     pub gaps_made: u64,
-    /// The gaps, the first thousand.
+    /// First thousand gaps.
     pub gaps: Vec<GapMade>,
-    /// Spikes of one millisecond, the first thousand.
+    /// First thousand spikes of one millisecond.
     pub spikes: Vec<Spike>,
-    /// Countdown events the server took.
+    /// Number of countdown events that the server accepted.
     pub events_sent: u64,
-    /// Countdown events it did not take.
+    /// Number of countdown events that it did not accept.
     pub events_failed: u64,
-    /// Times a line-protocol connection was made again.
+    /// Number of times a line-protocol connection was re-established.
     pub reconnects: u64,
-    /// Datagrams the kernel refused to send.
+    /// Number of datagrams that the kernel refused to send.
     pub send_errors: u64,
-    /// Steps of 5 ms that began more than 5 ms late.
+    /// Number of 5 ms steps that began more than 5 ms late.
     pub late_steps: u64,
-    /// Times the machine's clock jumped.
+    /// Number of times the machine's clock jumped.
     pub clock_jumps: u64,
-    /// CPU seconds of the process.
+    /// CPU time of the process in seconds.
     pub cpu_s: f64,
-    /// What its PLC did as an ADS device, if it was one.
+    /// Report of its PLC as an ADS device, if it was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plc: Option<PlcReport>,
 }

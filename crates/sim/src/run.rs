@@ -18,51 +18,51 @@ use crate::pad::{Pad, PadOptions, PadStep, STEP_NS};
 use crate::report::{GapMade, LISTED, PadReport};
 use crate::uplink::Uplink;
 
-/// Steps in which every iNET-X stream sends once: the last ones lose nothing, so that a loss before them shows.
+/// Number of last steps, in which every iNET-X stream sends once without loss, so that a loss before them shows.
 const LAST_STEPS: u64 = 4;
-/// A wait or a lag beyond this means that the machine's clock jumped, or slept.
+/// Min wait or lag that means that the machine's clock jumped, or that the machine slept.
 const JUMP_NS: i64 = 1_000_000_000;
-/// Where lines go unless told otherwise.
+/// Default address for line protocol.
 const ILP_ADDRESS: &str = "127.0.0.1:9009";
-/// Countdown events that may wait for the page server; more are counted as failed.
+/// Max number of countdown events waiting for the page server; more are counted as failed.
 const EVENTS_QUEUED: usize = 64;
 
 /// Options of `strongback simulate pad`.
 ///
-/// A launch pad in countdown, on real sockets at the rates of a real one: flight test instrumentation as
-/// iNET-X over UDP, avionics and PLC groups as line protocol over TCP, 68,500 points/s in all. With --plc the PLC is an
-/// ADS device that is asked for its values, as Beckhoff's are.
+/// Simulates a launch pad in countdown, on real sockets at the rates of a real one: flight test instrumentation as
+/// iNET-X over UDP, avionics and PLC groups as line protocol over TCP, 68,500 points/s in all. With --plc the PLC is
+/// an ADS device that clients read, like Beckhoff's.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PadArgs {
-    /// Where iNET-X packets go [default: 127.0.0.1:4440; with --plc none are sent unless this is given]
+    /// Address for iNET-X packets [default: 127.0.0.1:4440; with --plc none are sent unless this is given]
     #[arg(long, value_name = "ADDR")]
     pub fti: Option<SocketAddr>,
     /// Line-protocol server for avionics and PLC [default: 127.0.0.1:9009; with --plc none unless this is given, and
-    /// then for avionics alone]
+    /// then for avionics only]
     #[arg(long, value_name = "ADDR")]
     pub ilp: Option<SocketAddr>,
-    /// Its PLC.
+    /// Options of its PLC.
     #[command(flatten)]
     pub plc: PlcArgs,
-    /// Page server that takes countdown events (POST /api/events)
+    /// Page server for countdown events (POST /api/events)
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
-    /// Ends by itself after this long, for instance 30s or 2h
+    /// Ends after this time, for instance 30s or 2h
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Duration>,
-    /// Same seed, same values
+    /// Seed of the values; the same seed gives the same values
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Chance that a loss of one to five packets begins at an iNET-X packet, 0 to 0.01
     #[arg(long, value_name = "CHANCE", default_value_t = 5e-4, value_parser = parse_loss)]
     pub loss: f64,
-    /// Time to lift-off at the start, holds not counted, at most 10m
+    /// Time to lift-off at the start, not counting holds, at most 10m
     #[arg(long, value_name = "TIME", default_value = "130s", value_parser = parse_time)]
     pub t0: Duration,
-    /// How long to try when the line-protocol server is away, at the start or later
+    /// Time after which a missing line-protocol server is given up, at the start or later
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub give_up: Duration,
-    /// Leaves the fast PLC channels out: 18,500 points/s, as before lift-off
+    /// Omits the fast PLC channels: 18,500 points/s, as before lift-off
     #[arg(long, conflicts_with = "plc")]
     pub no_fast: bool,
     /// Prints the report as one JSON object on the last line
@@ -71,7 +71,7 @@ pub struct PadArgs {
 }
 
 impl PadArgs {
-    /// Where packets and lines go.
+    /// Returns the addresses for packets and lines.
     fn receivers(&self) -> anyhow::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
         if self.plc.plc.is_some() {
             return Ok((self.fti, self.ilp));
@@ -81,22 +81,22 @@ impl PadArgs {
     }
 }
 
-/// The pad's PLC as an ADS device.
+/// Options of the pad's PLC as an ADS device.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct PlcArgs {
-    /// Serves the PLC over ADS here instead of sending its channels; TwinCAT's port is 48898
+    /// Serves the PLC over ADS at this address instead of sending its channels; TwinCAT's port is 48898
     #[arg(long, value_name = "ADDR")]
     pub plc: Option<SocketAddr>,
-    /// Loads another version of the PLC's program after this long: symbols move, one goes, one comes
+    /// Loads another version of the PLC's program after this time: symbols move, one is removed, one is added
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plc")]
     pub plc_program_change_after: Option<Duration>,
-    /// Notifications that each ADS client may have [default: 550]
+    /// Max number of notifications of each ADS client [default: 550]
     #[arg(long, value_name = "COUNT", requires = "plc")]
     pub plc_notifications: Option<usize>,
     /// Unit of the times in requests for ADS notifications
     #[arg(long, value_name = "UNIT", default_value = "100ns", requires = "plc")]
     pub ads_cycle_unit: CycleUnit,
-    /// Prints the PLC's report so far this often, as one JSON object a line
+    /// Prints the PLC's report so far at this interval, as one JSON object per line
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plc")]
     pub plc_report_every: Option<Duration>,
 }
@@ -119,7 +119,7 @@ impl PlcArgs {
     }
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| format!("{text:?} is not a time such as 30s, 5m or 2h"))?;
@@ -140,10 +140,10 @@ fn parse_loss(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs the pad until its duration is over or SIGINT or SIGTERM comes, and prints its report.
+/// Runs the pad until its duration is over or SIGINT or SIGTERM arrives, and prints its report.
 ///
 /// # Errors
-/// A socket that cannot be had, or a line-protocol server that stays away for `give_up`.
+/// A socket cannot be bound, or a line-protocol server is missing for `give_up`.
 pub fn run_pad(args: PadArgs) -> anyhow::Result<PadReport> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -159,16 +159,16 @@ pub fn run_pad(args: PadArgs) -> anyhow::Result<PadReport> {
     Ok(report)
 }
 
-/// The same without signals or printing: ends when `stop` becomes true or the duration is over.
+/// Runs the pad as [`run_pad`] does, without signals or printing, until `stop` becomes true or the duration is over.
 ///
 /// # Errors
-/// As [`run_pad`].
+/// As for [`run_pad`].
 pub fn run_pad_until(args: PadArgs, stop: &AtomicBool) -> anyhow::Result<PadReport> {
     let (fti, ilp) = args.receivers()?;
     let pad_options = PadOptions { seed: args.seed, loss: args.loss, t0_ms: args.t0.as_millis() as i64 };
-    // First of all: a port that is taken ends it before anything is sent.
+    // Start it first, so that a port in use ends the run before anything is sent.
     let plc_server = args.plc.start(pad_options)?;
-    // Not connected: a receiver that is away must not turn into errors of our later packets.
+    // Not connected: a missing receiver must not cause errors in later sends.
     let udp = match fti {
         Some(SocketAddr::V4(_)) => Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))),
         Some(SocketAddr::V6(_)) => Some(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))),
@@ -246,7 +246,7 @@ struct Sender {
     pad: Pad,
     packers: Vec<Option<Packer>>,
     writers: Vec<LineWriter>,
-    /// Gap under way of each iNET-X stream: its index in the report, if listed there.
+    /// Index in the report of the current gap of each iNET-X stream, if it is listed there.
     in_gap: Vec<Option<usize>>,
     fti: Option<(UdpSocket, SocketAddr)>,
     avionics: Option<Uplink>,
@@ -257,7 +257,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sleeps until a step is due. Deadlines are absolute, from the start: nothing adds up.
+    /// Sleeps until a step is due. Deadlines are absolute, from the start, so that errors do not accumulate.
     fn wait_for(&mut self, step: u64) {
         loop {
             let due_ns = self.start_ns + step as i64 * STEP_NS;
@@ -275,7 +275,7 @@ impl Sender {
         }
     }
 
-    /// Whether a line-protocol server was given up.
+    /// Returns whether a line-protocol server was given up.
     fn failed(&self) -> bool {
         [&self.avionics, &self.plc].into_iter().flatten().any(Uplink::failed)
     }
@@ -382,7 +382,7 @@ impl Sender {
     }
 }
 
-/// Nanoseconds since 1970 UTC.
+/// Returns the current time, nanoseconds since 1970 UTC.
 fn wall_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64)
 }

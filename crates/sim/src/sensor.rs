@@ -1,9 +1,9 @@
-//! A sensor: a quantity of the plant, as an analogue-to-digital converter sees it.
+//! A sensor: a quantity of the plant as seen by an analogue-to-digital converter.
 
 use crate::noise::{Drift, Random, Resonance};
 use crate::plant::{Plant, Var};
 
-/// What a sensor is mounted on.
+/// Quantity that a sensor measures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input {
     /// A quantity of the plant.
@@ -21,13 +21,13 @@ struct Tremor {
     gain: f64,
 }
 
-/// A quantised sensor. Its engineering value is `code · lsb + offset`, computed in f64 and rounded to f32.
+/// Quantised sensor. Its engineering value is `code · lsb + offset`, computed in f64 and rounded to f32.
 #[derive(Clone, Debug)]
 pub(crate) struct Sensor {
     input: Input,
     gain: f64,
     bias: f64,
-    /// Share of the way to the input made in one sample: a slow probe has little.
+    /// Fraction of the difference to the input that one sample closes; small for a slow probe.
     follow: f64,
     followed: Option<f64>,
     drift: Drift,
@@ -40,7 +40,7 @@ pub(crate) struct Sensor {
     period_s: f64,
 }
 
-/// One sample of a sensor.
+/// Sample of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) code: u32,
@@ -48,13 +48,13 @@ pub(crate) struct Sample {
 }
 
 impl Sensor {
-    /// A sensor over a range, of 12 or 16 bits, sampled every `period_s`. The step is the next 1, 2 or 5 of
-    /// a power of ten (as converters with a calibrated range have it) that covers the range.
+    /// Returns a sensor over a range, of 12 or 16 bits, sampled every `period_s`. The step is the next 1, 2 or 5
+    /// times a power of ten (as in converters with a calibrated range) that covers the range.
     pub(crate) fn new(input: Input, bits: u32, low: f64, high: f64, period_s: f64, random: &mut Random) -> Self {
         let fine = (high - low) / f64::from((1u32 << bits) - 1);
         let decade = 10f64.powf(fine.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|s| s * decade >= fine * 0.999_999).unwrap_or(10.0);
-        // Rounded through text, so that the step is the double nearest to its decimal.
+        // Round through text, so that the step is the double nearest to its decimal.
         let lsb: f64 = format!("{:.3e}", step * decade).parse().unwrap_or(step * decade);
         let offset: f64 = format!("{:.9e}", (low / lsb).round() * lsb).parse().unwrap_or(low);
         Sensor {
@@ -74,55 +74,55 @@ impl Sensor {
         }
     }
 
-    /// A step as a calibration sheet has it, not a round one.
+    /// Gives it a step from a calibration sheet instead of a round one.
     pub(crate) fn calibrated(mut self, random: &mut Random) -> Self {
         let factor = random.between(0.97, 1.03);
         let (lsb, offset) = (self.lsb * factor, self.offset * factor);
-        // Calibration sheets give six digits.
+        // Calibration sheets have six digits.
         self.noise *= factor;
         self.lsb = format!("{lsb:.5e}").parse().unwrap_or(lsb);
         self.offset = format!("{offset:.5e}").parse().unwrap_or(offset);
         self
     }
 
-    /// `gain · input + bias` instead of the input itself.
+    /// Makes it measure `gain · input + bias` instead of the input itself.
     pub(crate) fn scaled(mut self, gain: f64, bias: f64) -> Self {
         (self.gain, self.bias) = (gain, bias);
         self
     }
 
-    /// Follows its input with a time constant.
+    /// Makes it follow its input with a time constant.
     pub(crate) fn slow(mut self, time_constant_s: f64) -> Self {
         self.follow = (self.period_s / time_constant_s).min(1.0);
         self
     }
 
-    /// Rings at a frequency with `quiet + gain · driver`, in its own unit.
+    /// Adds ringing at a frequency with amplitude `quiet + gain · driver`, in its own unit.
     pub(crate) fn ringing(mut self, frequency_hz: f64, quiet: f64, driver: Var, gain: f64) -> Self {
         let resonance = Resonance::new(frequency_hz, frequency_hz * 0.35, self.period_s);
         self.tremor = Some(Tremor { resonance, quiet, driver, gain });
         self
     }
 
-    /// Coefficients of the polynomial from code to engineering value.
+    /// Returns the coefficients of the polynomial from code to engineering value.
     pub(crate) fn polynomial(&self) -> [f64; 2] {
         [self.offset, self.lsb]
     }
 
-    /// Bits of its converter.
+    /// Returns the bits of its converter.
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// The engineering value of a code. Where offset and code cancel, zero is zero: the rounding error
-    /// that remains would print as fifteen digits.
+    /// Returns the engineering value of a code. Where offset and code cancel, it is exactly zero: the remaining
+    /// rounding error would print as fifteen digits.
     pub(crate) fn value(&self, code: u32) -> f32 {
         let value = f64::from(code) * self.lsb + self.offset;
         if value.abs() < self.lsb * 1e-6 { 0.0 } else { value as f32 }
     }
 
-    /// A sample between two steps of the plant: `part` 0 is the step before, 1 this one. `push` is added
-    /// to the signal, in shares of the full scale (a spike; 0 else).
+    /// Takes a sample between two steps of the plant: `part` 0 is the step before, 1 this one. `push` is added to the
+    /// signal, as a fraction of full scale (for a spike; otherwise 0).
     pub(crate) fn sample(&mut self, plant: &Plant, part: f64, push: f64, random: &mut Random) -> Sample {
         let at = |var: Var| {
             let (a, b) = (plant.before[var as usize], plant.vars[var as usize]);
@@ -169,7 +169,7 @@ mod tests {
                     f64::from(sample.code)
                 })
                 .collect();
-            // Differences take the slow part away.
+            // Differences remove the slow part.
             let square: f64 = codes.windows(2).map(|w| (w[1] - w[0]).powi(2)).sum();
             let rms = (square / (codes.len() - 1) as f64 / 2.0).sqrt();
             assert!((2.0..4.5).contains(&rms), "{bits} bits: {rms}");

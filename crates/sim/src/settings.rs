@@ -1,4 +1,4 @@
-//! What a server needs to know of the pad: packet layouts, units of line-protocol channels, the launch view.
+//! The server's configuration for the pad: packet layouts, units of line-protocol channels, the launch view.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,21 +10,21 @@ use crate::channel::{PadSource, PadStream};
 use crate::inetx::places;
 use crate::pad::{Pad, PadOptions};
 
-/// Where the pad sends its iNET-X packets unless told otherwise.
+/// Default address for iNET-X packets.
 pub const FTI_ADDRESS: &str = "127.0.0.1:4440";
 
-/// The part of `strongback.toml` that describes the pad, listening on [`FTI_ADDRESS`].
+/// Returns the part of `strongback.toml` that describes the pad, listening on [`FTI_ADDRESS`].
 pub fn pad_config() -> String {
     config(FTI_ADDRESS)
 }
 
-/// The same with another address for the iNET-X packets.
+/// Returns the same part with another address for the iNET-X packets.
 pub fn pad_config_at(fti: SocketAddr) -> String {
     config(&fti.to_string())
 }
 
-/// The part of `strongback.toml` that reads the pad's PLC over ADS: a group for each stream that the pad sends as lines
-/// without it, of the same names.
+/// Returns the part of `strongback.toml` that reads the pad's PLC over ADS: for each stream that the pad would
+/// otherwise send as lines, a group of the same name.
 pub fn plc_config(plc: SocketAddr) -> String {
     let mut out = format!("\n[[source]]\nname = \"plc\"\nkind = \"ads\"\nhost = \"{plc}\"\n");
     for stream in Pad::new(PadOptions::default()).streams() {
@@ -79,7 +79,7 @@ fn layout(stream: &PadStream, out: &mut String) {
     let Some(id) = stream.inetx_id else { return };
     let samples = stream.burst;
     let packet_ms = stream.period_ns * i64::from(samples) / 1_000_000;
-    // A sub-frame stream's table is the layout's with `.x<n>` added by the decoder.
+    // A sub-frame stream's table is the layout's, with `.x<n>` added by the decoder.
     let table = stream.table.strip_suffix(&format!(".x{samples}")).unwrap_or(&stream.table);
     let _ = writeln!(out, "\n[[source.stream]]\nid = 0x{id:03X}\ntable = \"{table}\"\nperiod_ms = {packet_ms}");
     for (channel, place) in stream.channels.iter().zip(places(stream)) {
@@ -104,7 +104,7 @@ fn layout(stream: &PadStream, out: &mut String) {
     }
 }
 
-/// The prepared page layout of `GET /api/view`.
+/// Returns the prepared page layout of `GET /api/view`.
 ///
 /// `run.t0` is null, as holds move it; `run.clock` names the countdown clock, in seconds.
 pub fn launch_view() -> serde_json::Value {

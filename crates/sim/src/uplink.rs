@@ -1,8 +1,8 @@
 //! A line-protocol connection over TCP on its own thread.
 //!
-//! The pad's clock never waits for it: parcels wait in a bounded queue (2 s at the pad's rate), and when
-//! it is full the newest parcel is thrown away and counted. A broken connection is made again and its parcel sent
-//! again from the start; the server recognises what it already has by stream, time and values.
+//! The pad's clock never waits for it: parcels wait in a bounded queue (2 s at the pad's rate), and when it is full
+//! the newest parcel is dropped and counted. After a broken connection it reconnects and sends the parcel again from
+//! the start; the server recognises duplicates by stream, time and values.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use crate::channel::PadSource;
 use crate::report::SourceReport;
 
-/// Parcels in the queue, at most: 2 s.
+/// Max number of parcels in the queue: 2 s.
 const QUEUED: usize = 400;
-/// Longest single wait in a write or a connection attempt.
+/// Max time of a single wait in a write or a connection attempt.
 const SLICE: Duration = Duration::from_millis(200);
-/// After the end: how long what is queued may take to leave, and the server to close.
+/// Time after the end for the queue to be sent and the server to close.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Lines that leave together.
+/// Lines that are sent together.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {
     pub(crate) lines: String,
@@ -44,16 +44,16 @@ impl Parcel {
     }
 }
 
-/// What a connection did.
+/// Report of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct UplinkReport {
     pub(crate) sources: BTreeMap<PadSource, SourceReport>,
     pub(crate) reconnects: u64,
-    /// Why it gave up, if it did.
+    /// Reason for giving up, if it gave up.
     pub(crate) failure: Option<String>,
 }
 
-/// The sending end of a connection.
+/// Sending end of a connection.
 pub(crate) struct Uplink {
     queue: SyncSender<Parcel>,
     empties: Receiver<Parcel>,
@@ -64,7 +64,7 @@ pub(crate) struct Uplink {
 }
 
 impl Uplink {
-    /// A connection to a line-protocol server, tried for `patience` before it is given up.
+    /// Connects to a line-protocol server; gives up after `patience`.
     pub(crate) fn start(name: &str, server: SocketAddr, patience: Duration) -> std::io::Result<Uplink> {
         let (queue, parcels) = sync_channel(QUEUED);
         let (spent, empties) = sync_channel(QUEUED);
@@ -82,18 +82,18 @@ impl Uplink {
         let thread = std::thread::Builder::new().name(format!("ilp-{name}")).spawn(move || {
             line.run(&parcels, &spent);
             fail.store(line.report.failure.is_some(), Ordering::Relaxed);
-            // Draining lets the sender see a full queue, not a broken one, until it asks `failed`.
+            // Drain the channel, so that the sender sees a full queue, not a broken one, until it checks `failed`.
             line.report
         })?;
         Ok(Uplink { queue, empties, dropped: BTreeMap::new(), failed, ending, thread })
     }
 
-    /// An empty parcel, with the memory of one that has left if there is one.
+    /// Returns an empty parcel, reusing the memory of a sent one if there is one.
     pub(crate) fn parcel(&self) -> Parcel {
         self.empties.try_recv().unwrap_or_default()
     }
 
-    /// Queues a parcel, or throws it away and counts it when the queue is full.
+    /// Queues a parcel, or drops and counts it if the queue is full.
     pub(crate) fn send(&mut self, parcel: Parcel) {
         if parcel.lines.is_empty() {
             return;
@@ -105,12 +105,12 @@ impl Uplink {
         }
     }
 
-    /// Whether it has given up.
+    /// Returns whether it has given up.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Sends what is queued, closes, and reports.
+    /// Sends the queued parcels, closes, and returns the report.
     pub(crate) fn finish(self) -> UplinkReport {
         self.ending.store(true, Ordering::Relaxed);
         drop(self.queue);
@@ -125,7 +125,7 @@ impl Uplink {
     }
 }
 
-/// The thread's end of a connection.
+/// State of the connection's thread.
 struct Line {
     server: SocketAddr,
     patience: Duration,
@@ -138,7 +138,7 @@ struct Line {
 
 impl Line {
     fn run(&mut self, parcels: &Receiver<Parcel>, spent: &SyncSender<Parcel>) {
-        // Connects before the first parcel, so that a missing server is told at once.
+        // Connect before the first parcel, so that a missing server is reported at once.
         let mut usable = self.connect();
         for mut parcel in parcels {
             let sent = usable && self.deliver(parcel.lines.as_bytes());
@@ -153,7 +153,7 @@ impl Line {
                 }
             }
             if !usable {
-                // The sender asks `failed` and ends; until then nothing more can leave.
+                // The sender checks `failed` and ends; until then nothing can be sent.
                 return;
             }
             parcel.clear();
@@ -164,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Whether the time for goodbyes is over.
+    /// Returns whether the time to finish is over.
     fn out_of_time(&mut self) -> bool {
         if !self.ending.load(Ordering::Relaxed) {
             return false;
@@ -197,7 +197,7 @@ impl Line {
         }
     }
 
-    /// Writes all bytes, over a new connection if need be.
+    /// Writes all bytes, reconnecting if necessary.
     fn deliver(&mut self, bytes: &[u8]) -> bool {
         loop {
             let Some(mut stream) = self.stream.take() else {
@@ -231,7 +231,7 @@ impl Line {
     }
 }
 
-/// Ends our direction and waits until the server has read everything and closes its own.
+/// Shuts down the sending direction and waits until the server has read everything and closes its own.
 fn farewell(stream: &mut TcpStream) {
     if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err() {
         return;

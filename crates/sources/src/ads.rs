@@ -1,4 +1,4 @@
-//! Beckhoff PLCs over ADS: symbols found by name, read in cycles or notified by the PLC, as frames.
+//! Source for Beckhoff PLCs over ADS: finds symbols by name, reads or subscribes to them, and makes frames.
 //!
 //! ```text
 //!  [[source]] ─> layout ─┐
@@ -6,8 +6,9 @@
 //!                                                  (wire)        (cycle, value)
 //! ```
 //!
-//! [`wire`], [`table`], [`leaf`], [`select`], [`plan`], [`cycle`], [`value`] are pure; [`connection`] has the socket, `session`
-//! what is asked when, [`source`] the thread. A PLC is only read: [`wire::Request`] has nothing that writes.
+//! [`wire`], [`table`], [`leaf`], [`select`], [`plan`], [`cycle`] and [`value`] are pure. [`connection`] owns the
+//! socket, `session` decides what to request and when, and [`source`] runs the thread. A PLC is only ever read:
+//! [`wire::Request`] has no variant that writes.
 
 pub mod address;
 pub mod browse;

@@ -1,8 +1,8 @@
-//! Logs of a CAN bus (`candump -l`) and the database (DBC) that says what its messages hold.
+//! Logs of a CAN bus (`candump -l`), decoded with a database (DBC).
 //!
-//! A message becomes a stream `NAME{bus=can0}`, one of SAE J1939 `NAME{bus=can0,source=3}`: two control units may send
-//! the same. Its signals are channels: as whole numbers where the database scales them by 1, else as doubles. What
-//! J1939 says is not available or in error is unknown.
+//! A message becomes a stream `NAME{bus=can0}`, or `NAME{bus=can0,source=3}` for SAE J1939, because several control
+//! units may send the same message. Its signals are channels: integers if the database scales them by 1, otherwise
+//! doubles. Values that J1939 marks as not available or in error are stored as unknown.
 
 mod candump;
 mod database;
@@ -16,7 +16,7 @@ use crate::rows::{Cell, ChannelRequest, FilePlace, Lines, RowError, RowReceiver}
 
 pub use database::{Database, DatabaseError};
 
-/// Most streams of one log.
+/// Maximum streams of one log.
 const STREAMS_MAX: usize = 65_536;
 
 /// Reads a log.
@@ -95,14 +95,14 @@ pub(crate) fn read_log(
 /// Identifier of a CAN frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CanId {
-    /// 11 bits.
+    /// Identifier of 11 bits.
     Standard(u32),
-    /// 29 bits.
+    /// Identifier of 29 bits.
     Extended(u32),
 }
 
 impl CanId {
-    /// Its bits.
+    /// Returns the identifier as a number.
     pub(crate) fn number(self) -> u32 {
         match self {
             CanId::Standard(id) | CanId::Extended(id) => id,

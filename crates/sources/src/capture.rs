@@ -1,7 +1,7 @@
-//! Capture files (pcap, pcapng) to UDP datagrams with the times at which they were captured. Pure but for reading.
+//! Reads capture files (pcap, pcapng) into UDP datagrams with capture times. Pure apart from reading.
 //!
 //! Link layers: Ethernet with any number of VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. Fragments are
-//! counted, never put together: telemetry that relies on them loses whole packets with each lost fragment.
+//! counted but never reassembled: telemetry that relies on them loses whole packets with each lost fragment.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,81 +10,81 @@ use std::ops::ControlFlow;
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
-/// Bytes of the reader's buffer at first, and at most for a single block.
+/// Initial size of the reader's buffer, and maximum size of a block.
 const BUFFER_BYTES: usize = 1 << 20;
 const BLOCK_BYTES_MAX: usize = 16 << 20;
-/// VLAN tags stacked at most.
+/// Maximum stacked VLAN tags.
 const VLAN_TAGS_MAX: usize = 8;
-/// Type of pcapng's packet block, which enhanced packets replaced; old programs wrote it.
+/// Type of pcapng's obsolete packet block, written by old programs and replaced by enhanced packets.
 const PACKET_BLOCK: u32 = 2;
-/// IPv6 extension headers walked at most.
+/// Maximum IPv6 extension headers to walk.
 const EXTENSIONS_MAX: usize = 8;
 
-/// Why a capture cannot be read.
+/// Reason why a capture cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
-    /// Neither pcap nor pcapng.
+    /// A file that is neither pcap nor pcapng.
     #[error("not a capture: neither pcap nor pcapng")]
     NotACapture,
     /// A block that cannot be read.
     #[error("damaged at offset {offset}: {what}")]
     Damaged {
-        /// Bytes before the block.
+        /// Offset of the block in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// Cause.
         what: String,
     },
 }
 
-/// A UDP datagram of a capture.
+/// A captured UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// When it was captured, nanoseconds since 1970 UTC.
+    /// Capture time, in nanoseconds since 1970 UTC.
     pub time: i64,
-    /// Where it was sent.
+    /// Destination.
     pub destination: SocketAddr,
-    /// What it carries.
+    /// Payload.
     pub payload: &'a [u8],
 }
 
-/// What a packet of a capture is.
+/// Content of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Captured<'a> {
-    /// A whole datagram.
+    /// A complete datagram.
     Datagram(Datagram<'a>),
-    /// A part of a fragmented datagram.
+    /// A fragment of a datagram.
     Fragment,
-    /// The capture holds less of it than was on the wire, or than its headers promise.
+    /// A packet with fewer bytes than were on the wire, or than its headers state.
     Truncated,
     /// Another protocol.
     Other,
-    /// A packet of a link layer that is not read: nobody knows what it carries.
+    /// A packet of an unsupported link layer, whose content is unknown.
     UnreadLink,
     /// A packet without a time: a simple packet of pcapng, one of an interface that the file does not describe, or one
     /// whose time cannot be read.
     Untimed,
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureEnd {
-    /// As it should.
+    /// A regular end.
     Whole,
-    /// In the middle of a packet, as when the capturing program was killed.
+    /// An end in the middle of a packet, as when the capturing program was killed.
     Cut,
-    /// The caller wanted no more.
+    /// A stop requested by the caller.
     Stopped,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: Linktype,
-    /// Units a second of its times.
+    /// Time units per second.
     resolution: u64,
     offset_s: i64,
 }
 
-/// Interfaces of the section being read; those whose times cannot be read still have their numbers.
+/// Interfaces of the current section. Interfaces with unreadable times keep their numbers.
 #[derive(Debug, Default)]
 struct Section {
     big_endian: bool,
@@ -92,18 +92,18 @@ struct Section {
 }
 
 impl Section {
-    /// A packet with its time in the units of its interface.
+    /// Decodes a packet with its time in the units of its interface.
     fn packet<'a>(&self, interface: usize, units: u64, bytes: &'a [u8]) -> Captured<'a> {
         let Some(interface) = self.interfaces.get(interface).copied().flatten() else { return Captured::Untimed };
         let since_ns = units as i128 * 1_000_000_000 / interface.resolution as i128;
-        // Nothing is captured outside 1677 to 2262.
+        // The range of times is 1677 to 2262.
         match i64::try_from(interface.offset_s as i128 * 1_000_000_000 + since_ns) {
             Ok(time) => dissect(interface.link, bytes, time),
             Err(_) => Captured::Untimed,
         }
     }
 
-    /// The packet of a pcapng packet block, which enhanced packets replaced; `None` if the block is too short.
+    /// Decodes pcapng's obsolete packet block, replaced by enhanced packets. Returns `None` if the block is too short.
     ///
     /// ```text
     ///  u16 interface, u16 drops, u32 time (high), u32 time (low), u32 bytes, u32 bytes on the wire, the bytes, options
@@ -121,15 +121,15 @@ impl Section {
     }
 }
 
-/// Units a second by pcapng's `if_tsresol`: a power of ten, or with the top bit a power of two.
+/// Returns the units per second of pcapng's `if_tsresol`: a power of ten, or with the top bit set, a power of two.
 fn resolution(code: u8) -> Option<u64> {
     if code & 0x80 == 0 { 10_u64.checked_pow(code as u32) } else { 1_u64.checked_shl((code & 0x7F) as u32) }
 }
 
-/// Reads a capture packet by packet. `each` gets every packet and the bytes read so far.
+/// Reads a capture packet by packet. Calls `each` with every packet and the number of bytes read so far.
 ///
 /// # Errors
-/// Where it is no capture, or damaged; what came before was handed over.
+/// If the input is not a capture, or is damaged. Packets before the damage have been passed on.
 pub fn read(
     input: impl Read + Send,
     mut each: impl FnMut(Captured<'_>, u64) -> ControlFlow<()>,
@@ -144,7 +144,7 @@ pub fn read(
     let mut section = Section::default();
     let mut capacity = BUFFER_BYTES;
     let mut offset = 0_u64;
-    // Bytes that were there when more were asked for: asking again without progress means the end.
+    // Bytes available at the last refill. Asking again without progress means the end.
     let mut starved_at = None;
     loop {
         let error = match reader.next() {
@@ -169,7 +169,7 @@ pub fn read(
             PcapError::Eof => return Ok(CaptureEnd::Whole),
             PcapError::UnexpectedEof if have == 0 => return Ok(CaptureEnd::Whole),
             PcapError::UnexpectedEof => return Ok(CaptureEnd::Cut),
-            // Before the buffer grows for a length that may be nonsense, it is filled: a file that ends here is cut.
+            // Fill the buffer before growing it for a length that may be nonsense. A file that ends here is cut.
             PcapError::Incomplete(_) | PcapError::BufferTooSmall if starved_at != Some(have) => {
                 starved_at = Some(have);
                 reader.refill().map_err(|e| damaged(offset, &e))?;
@@ -195,7 +195,7 @@ fn damaged(offset: u64, error: &PcapError<&[u8]>) -> CaptureError {
     CaptureError::Damaged { offset, what }
 }
 
-/// The packet of a block, if it is one.
+/// Returns the packet of a block, if it is one.
 fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Captured<'a>> {
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
@@ -214,7 +214,7 @@ fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Ca
             None
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(i)) => {
-            // The crate reads the offset little-endian whatever the section says.
+            // The crate reads the offset as little-endian regardless of the section's byte order.
             let offset_s = if section.big_endian { i.if_tsoffset.swap_bytes() } else { i.if_tsoffset };
             let resolution = resolution(i.if_tsresol);
             section.interfaces.push(resolution.map(|resolution| Interface { link: i.linktype, resolution, offset_s }));
@@ -224,7 +224,7 @@ fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Ca
             let units = (p.ts_high as u64) << 32 | p.ts_low as u64;
             Some(section.packet(p.if_id as usize, units, p.packet_data()))
         }
-        // The crate reads this type little-endian, whatever the section says.
+        // The crate reads this type as little-endian regardless of the section's byte order.
         PcapBlockOwned::NG(Block::Unknown(block))
             if (if section.big_endian { block.block_type.swap_bytes() } else { block.block_type }) == PACKET_BLOCK =>
         {
@@ -235,8 +235,8 @@ fn packet<'a>(block: &'a PcapBlockOwned<'a>, section: &mut Section) -> Option<Ca
     }
 }
 
-/// The datagram of a link layer's frame. A packet cut by the capture's length limit is taken all the same where
-/// nothing but padding is missing.
+/// Decodes the datagram of a link-layer frame. A packet cut by the capture's length limit is accepted if only padding
+/// is missing.
 fn dissect(link: Linktype, bytes: &[u8], time: i64) -> Captured<'_> {
     if !is_read(link) {
         return Captured::UnreadLink;
@@ -252,7 +252,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Whether packets of a link layer are looked into: those of [`carried`].
+/// Reports whether [`carried`] supports a link layer.
 fn is_read(link: Linktype) -> bool {
     matches!(
         link,
@@ -267,15 +267,15 @@ fn is_read(link: Linktype) -> bool {
     )
 }
 
-/// What a link layer's frame carries.
+/// Content of a link-layer frame.
 enum Carried<'a> {
-    /// An IP packet, and its version.
+    /// An IP packet, with its version.
     Ip(u8, &'a [u8]),
     /// Another protocol.
     Other,
 }
 
-/// What a link layer's frame carries; none if it ends before it says.
+/// Returns the content of a link-layer frame, or `None` if the frame is too short to tell.
 fn carried(link: Linktype, bytes: &[u8]) -> Option<Carried<'_>> {
     let by_ethertype = |mut kind: u16, mut rest: usize| {
         for _ in 0..VLAN_TAGS_MAX {
@@ -299,15 +299,15 @@ fn carried(link: Linktype, bytes: &[u8]) -> Option<Carried<'_>> {
         Linktype::ETHERNET => by_ethertype(u16_at(bytes, 12)?, 14),
         Linktype::LINUX_SLL => by_ethertype(u16_at(bytes, 14)?, 16),
         Linktype::LINUX_SLL2 => by_ethertype(u16_at(bytes, 0)?, 20),
-        // Raw IP has several numbers, by the system that captured.
+        // Raw IP has several numbers, depending on the capturing system.
         Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 | Linktype(12) | Linktype(14) => by_version(0),
-        // The family's number differs between systems; the version of the packet does not.
+        // The number of the address family differs between systems; the IP version does not.
         Linktype::NULL | Linktype(108) => by_version(4),
         _ => Some(Carried::Other),
     }
 }
 
-/// The datagram of an IP packet; none if it ends before its headers say.
+/// Decodes the datagram of an IP packet. Returns `None` if the packet is shorter than its headers state.
 fn datagram(version: u8, ip: &[u8], time: i64) -> Option<Captured<'_>> {
     let (destination, udp) = if version == 4 {
         let fixed: &[u8; 20] = ip.first_chunk()?;
@@ -316,7 +316,7 @@ fn datagram(version: u8, ip: &[u8], time: i64) -> Option<Captured<'_>> {
         if fixed[9] != 17 || header_bytes < 20 {
             return Some(Captured::Other);
         }
-        // More fragments, or an offset.
+        // More fragments, or a nonzero offset.
         if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3FFF != 0 {
             return Some(Captured::Fragment);
         }
@@ -330,14 +330,14 @@ fn datagram(version: u8, ip: &[u8], time: i64) -> Option<Captured<'_>> {
         let mut next = fixed[6];
         for _ in 0..EXTENSIONS_MAX {
             match next {
-                // Hop by hop, routing, destination options: length in 8 bytes, without the first.
+                // Hop-by-hop, routing and destination options. The length is in 8 bytes, without the first 8.
                 0 | 43 | 60 => {
                     next = *rest.first()?;
                     let size = (*rest.get(1)? as usize + 1) * 8;
                     rest = rest.get(size..)?;
                 }
                 44 => {
-                    // Offset and the bit for more; an atomic fragment has neither.
+                    // Offset and the more-fragments bit. An atomic fragment has neither.
                     if u16_at(rest, 2)? & 0xFFF9 != 0 {
                         return Some(Captured::Fragment);
                     }

@@ -1,5 +1,5 @@
-//! The `[[source]]` tables of `strongback.toml`, as written. [`SourceConfig::compile`] checks them and makes the
-//! [`crate::layout::SourceLayout`] that decoders use, [`crate::ads::AdsLayout`] for a PLC.
+//! The `[[source]]` tables of `strongback.toml`, as written. [`SourceConfig::compile`] validates them and makes the
+//! [`crate::layout::SourceLayout`] that decoders use; for a PLC, [`crate::ads::AdsLayout`] does.
 
 use std::collections::BTreeMap;
 
@@ -7,134 +7,134 @@ use serde::{Deserialize, Serialize};
 
 use crate::ads::Arrays;
 
-/// One `[[source]]`: a receiver of packets and the layouts of its streams, or a PLC and the groups of its symbols. Which
-/// keys may be there is decided by [`SourceConfig::kind`].
+/// One `[[source]]`: a packet receiver with the layouts of its streams, or a PLC with groups of symbols.
+/// [`SourceConfig::kind`] decides which keys are allowed.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Name, as `strongback.sources` shows it.
+    /// Name, as shown in `strongback.sources`.
     pub name: String,
     /// Protocol.
     pub kind: SourceKind,
-    /// Of packets: address and port; a multicast group is joined.
+    /// For packets: address and port. A multicast group is joined.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub listen: String,
-    /// Network interface to join a multicast group on: its name (`eth1`) or one of its addresses.
+    /// Network interface on which to join a multicast group: its name (`eth1`) or one of its addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Further addresses and multicast groups, each on its interface. What comes twice is kept once.
+    /// Further addresses and multicast groups, each on its interface. Duplicate packets are kept once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupAddress>,
-    /// Time scale of the packets' PTP stamps; the packets do not say.
+    /// Time scale of the packets' PTP timestamps, which the packets do not state.
     #[serde(default)]
     pub ptp_scale: PtpScale,
-    /// Which time is `time`: that of reception or that of the packet.
+    /// Source of the `time` column: time of reception, or time in the packet.
     #[serde(default)]
     pub clock: ClockConfig,
-    /// Bytes of the kernel's receive buffer to ask for.
+    /// Requested size of the kernel's receive buffer, in bytes.
     #[serde(default = "default_receive_buffer_bytes")]
     pub receive_buffer_bytes: usize,
-    /// Streams that may arrive; others are counted by their id.
+    /// Expected streams. Others are counted by id.
     #[serde(default)]
     pub stream: Vec<StreamConfig>,
-    /// Of a PLC: its IP address or name, and the TCP port of its router where that is not 48898.
+    /// For a PLC: its IP address or host name, with the TCP port of its router if it is not 48898.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// AMS NetId of the PLC; by default its IPv4 address and 1.1.
+    /// AMS NetId of the PLC. Default: its IPv4 address followed by 1.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net_id: Option<String>,
-    /// AMS port of the program: 851 is the first PLC of TwinCAT 3 and the default, 801 that of TwinCAT 2.
+    /// AMS port of the program: 851 (default) is the first PLC of TwinCAT 3, 801 that of TwinCAT 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// AMS NetId of this client, which the PLC must have a route for; by default the IPv4 address that reaches it and
-    /// 1.1.
+    /// AMS NetId of this client, for which the PLC needs a route. Default: the local IPv4 address of the connection
+    /// followed by 1.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_net_id: Option<String>,
-    /// How long an answer of the PLC may take, in milliseconds. Default 2,000.
+    /// Maximum time to wait for an answer of the PLC, in milliseconds. Default 2,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Table of the PLC's state; by default the name of the source and `.state`.
+    /// Table of the PLC's state. Default: the name of the source followed by `.state`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_table: Option<String>,
-    /// Groups of symbols, each a stream.
+    /// Groups of symbols, one stream each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<GroupConfig>,
 }
 
-/// One of `groups`: where to listen.
+/// One entry of `groups`: an address to listen on.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupAddress {
-    /// Address and port; a multicast group is joined.
+    /// Address and port. A multicast group is joined.
     pub address: String,
-    /// Network interface to join it on: its name or one of its addresses.
+    /// Network interface on which to join it: its name or one of its addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
-/// One `[[source.group]]`: symbols that are read together, and form one stream.
+/// One `[[source.group]]`: symbols that are read together and form one stream.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupConfig {
-    /// Table its frames go to.
+    /// Table of its frames.
     pub table: String,
     /// Tags of the stream.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Symbols: names, or patterns with `*` and `?`, as in `MAIN.tank.*`. A structure or an array stands for all that
-    /// is in it.
+    /// Symbols: names, or patterns with `*` and `?`, such as `MAIN.tank.*`. A structure or an array stands for
+    /// everything in it.
     pub symbols: Vec<String>,
-    /// Of those, symbols that are left out.
+    /// Symbols to exclude from these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Beginning of symbol names that channel names do without, as `MAIN.tank.`.
+    /// Prefix to remove from symbol names in channel names, such as `MAIN.tank.`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub strip: String,
-    /// How values come.
+    /// Read mode.
     #[serde(default)]
     pub mode: ReadMode,
-    /// Milliseconds between two readings, or between two looks of the PLC for a change. Default 100.
+    /// Milliseconds between readings, or between the PLC's checks for a change. Default 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle_ms: Option<f64>,
-    /// The same as readings a second.
+    /// Readings per second, as an alternative to `cycle_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_hz: Option<f64>,
-    /// AMS port of the program, where it is not that of the source.
+    /// AMS port of the program, if it differs from that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// How arrays of numbers become channels.
+    /// Mapping of arrays of numbers to channels.
     #[serde(default)]
     pub arrays: Arrays,
-    /// How values of enumerations are stored.
+    /// Storage of enumeration values.
     #[serde(default)]
     pub enumerations: Enumerations,
 }
 
-/// How values of enumerations are stored.
+/// Storage of enumeration values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enumerations {
-    /// As the names that the program gives them: text. A number without a name is written as it is.
+    /// Names that the program defines, as text. A number without a name is stored as its digits.
     #[default]
     Names,
-    /// As numbers; the names stand in the channel's description.
+    /// Numbers. The names are listed in the channel's description.
     Numbers,
 }
 
-/// How the values of a group of symbols come.
+/// Method of reading a group of symbols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadMode {
-    /// They are asked for each cycle: 1 to 100 times a second.
+    /// Request in each cycle, 1 to 100 times a second.
     #[default]
     CyclicRead,
-    /// The PLC sends them each cycle, down to a millisecond, with its own time.
+    /// Notification by the PLC in each cycle, down to a millisecond, with the PLC's time.
     CyclicNotification,
-    /// The PLC sends them when they change, with its own time.
+    /// Notification by the PLC on change, with the PLC's time.
     OnChangeNotification,
 }
 
-/// 8 MiB: a tenth of a second of a full gigabit link.
+/// Returns 8 MiB, a tenth of a second of a full gigabit link.
 fn default_receive_buffer_bytes() -> usize {
     8 << 20
 }
@@ -149,25 +149,25 @@ pub enum SourceKind {
     Ads,
 }
 
-/// Time scale of PTP stamps.
+/// Time scale of PTP timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PtpScale {
-    /// International atomic time: UTC is found by the leap seconds since 1972.
+    /// International atomic time. It is converted to UTC with the leap seconds since 1972.
     Tai,
     /// Coordinated universal time.
     #[default]
     Utc,
 }
 
-/// Which time is a stream's `time`.
+/// Source of a stream's `time` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockConfig {
-    /// That of reception: unsynchronised sources do no harm.
+    /// Time of reception, which works with unsynchronised sources.
     #[default]
     Receive,
-    /// That of the packet.
+    /// Time in the packet.
     Source,
 }
 
@@ -177,53 +177,53 @@ pub enum ClockConfig {
 pub struct StreamConfig {
     /// Stream id on the wire.
     pub id: u32,
-    /// Table its frames go to.
+    /// Table of its frames.
     pub table: String,
     /// Tags of the stream.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Nominal time between packets in milliseconds.
+    /// Nominal interval between packets, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<f64>,
-    /// How its payload is laid out.
+    /// Payload format.
     #[serde(default)]
     pub payload: PayloadKind,
     /// Channels of its payload.
     #[serde(default)]
     pub channel: Vec<ChannelConfig>,
-    /// Of a parser-aligned payload: the blocks that become frames, by their bus.
+    /// For a parser-aligned payload: the blocks to store, by bus.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub block: Vec<BlockConfig>,
 }
 
-/// How a payload is laid out.
+/// Payload format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadKind {
-    /// Channels at fixed places.
+    /// Channels at fixed offsets.
     #[default]
     Fixed,
-    /// A run of blocks, each a message of a bus.
+    /// A sequence of blocks, each a message of a bus.
     ParserAligned,
 }
 
-/// One `[[source.stream.block]]`: blocks of a parser-aligned payload, each a frame.
+/// One `[[source.stream.block]]`: blocks of a parser-aligned payload, each stored as a frame.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockConfig {
-    /// Bus id of the blocks; left out: of all buses that no other entry names.
+    /// Bus id of the blocks. If omitted, all buses that no other entry names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<u8>,
-    /// Table its frames go to.
+    /// Table of its frames.
     pub table: String,
     /// Tags of the stream.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// What of the block's header becomes channels, under these names.
+    /// Fields of the block's header to store as channels, under these names.
     #[serde(default = "default_headers")]
     pub headers: Vec<BlockHeader>,
-    /// Channels of its message; offsets count from the message's first byte. What a short message does not reach is
-    /// absent from its frame.
+    /// Channels of its message, with offsets from the message's first byte. Channels beyond the end of a short message
+    /// are missing from its frame.
     #[serde(default)]
     pub channel: Vec<ChannelConfig>,
 }
@@ -238,15 +238,15 @@ fn default_headers() -> Vec<BlockHeader> {
 pub enum BlockHeader {
     /// Whether the message has an error (bool).
     Error,
-    /// Which one (u8).
+    /// Error code (u8).
     ErrorCode,
-    /// Number of the message (u8).
+    /// Message number (u8).
     MessageCount,
-    /// Bus it was seen on (u8).
+    /// Bus id (u8).
     BusId,
-    /// Nanoseconds since the packet's stamp (u32).
+    /// Nanoseconds since the packet's timestamp (u32).
     ElapsedNs,
-    /// Bytes of the message (u16).
+    /// Message size in bytes (u16).
     SizeBytes,
 }
 
@@ -256,18 +256,18 @@ pub enum BlockHeader {
 pub struct ChannelConfig {
     /// Name within the stream.
     pub name: String,
-    /// First byte of its word in the payload (after header and option words).
+    /// Offset of its word in the payload (after header and option words).
     pub offset: usize,
-    /// First bit within the word, 0 the most significant.
+    /// First bit within the word, where 0 is the most significant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bit: Option<u32>,
-    /// Bits it has; by default those of its type (1 for `bool`).
+    /// Number of bits. Default: the size of the type (1 for `bool`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<u32>,
-    /// Type of the word on the wire, and of the channel where there is no polynomial.
+    /// Type of the word on the wire, and of the channel if there is no polynomial.
     #[serde(rename = "type")]
     pub wire_type: WireType,
-    /// Order of the word's bytes.
+    /// Byte order of the word.
     #[serde(default)]
     pub endian: Endian,
     /// c0, c1, c2, …: the value is c0 + c1·x + c2·x² + …, and the channel's type is [`ChannelConfig::store`].
@@ -276,19 +276,19 @@ pub struct ChannelConfig {
     /// Type of the value of a polynomial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoredFloat>,
-    /// Unit of its values.
+    /// Unit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
-    /// What it is.
+    /// Description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Samples in each packet. Channels with the same number form a stream of their own, table `<table>.x<n>`.
+    /// Samples per packet. Channels with the same number form a separate stream, table `<table>.x<n>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u32>,
-    /// Microseconds between samples of one packet.
+    /// Interval between samples of one packet, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_us: Option<f64>,
-    /// Bytes from one sample's word to the next; by default the size of the type.
+    /// Distance between the words of consecutive samples, in bytes. Default: the size of the type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stride_bytes: Option<usize>,
 }
@@ -311,7 +311,7 @@ pub enum WireType {
     F64,
 }
 
-/// Order of bytes in a word.
+/// Byte order of a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Endian {

@@ -1,4 +1,4 @@
-//! Counters of a source: written by its threads, read by metrics and `/api/sources`.
+//! Counters of a source. Its threads write them; metrics and `/api/sources` read them.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -10,42 +10,42 @@ use parking_lot::Mutex;
 use crate::inetx::Tally;
 use crate::notes::Notes;
 
-/// Most bytes kept of what was rejected.
+/// Maximum bytes kept of a rejected input.
 pub const SAMPLE_BYTES: usize = 64;
-/// Most bytes kept of why.
+/// Maximum bytes kept of a rejection's text.
 const SAMPLE_TEXT_BYTES: usize = 512;
-/// Shortest time between two samples of a reason: a flood of bad datagrams costs a comparison each.
+/// Minimum time between two samples of a reason, so that a flood of bad datagrams costs a comparison each.
 const SAMPLE_SPACING_NS: i64 = 250_000_000;
-/// Most reasons; what is beyond is counted under [`OTHER_REASONS`].
+/// Maximum distinct reasons. Further ones are counted under [`OTHER_REASONS`].
 const REASONS_MAX: usize = 64;
-/// The reason of what has one too many.
+/// Reason used once there are too many.
 const OTHER_REASONS: &str = "other";
 
-/// One rejected datagram, line or message.
+/// A rejected datagram, line or message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectedSample {
-    /// Who sent it, where that is known.
+    /// Sender, if known.
     pub from: Option<SocketAddr>,
-    /// What is wrong with it, in words.
+    /// Error message.
     pub text: String,
-    /// Its first [`SAMPLE_BYTES`] bytes; empty where it was a frame already.
+    /// First [`SAMPLE_BYTES`] bytes. Empty for a frame rejected by the store.
     pub bytes: Vec<u8>,
 }
 
 impl RejectedSample {
-    /// Of bytes that nobody is known to have sent.
+    /// Creates a sample from bytes of unknown origin.
     pub fn new(text: &(impl std::fmt::Display + ?Sized), bytes: &[u8]) -> RejectedSample {
         RejectedSample { from: None, text: text.to_string(), bytes: bytes[..bytes.len().min(SAMPLE_BYTES)].to_vec() }
     }
 
-    /// Its bytes in hexadecimal.
+    /// Formats the bytes in hexadecimal.
     pub fn hex(&self) -> String {
         self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Its first bytes for people: in quotes where they are printable text, else in hexadecimal.
+    /// Formats the first bytes for people: quoted if they are printable text, otherwise in hexadecimal.
     pub fn shown(&self) -> String {
-        // A character may be cut off at the end.
+        // The last character may be cut off.
         let text = match std::str::from_utf8(&self.bytes) {
             Err(error) if error.error_len().is_none() => std::str::from_utf8(&self.bytes[..error.valid_up_to()]),
             read => read,
@@ -58,36 +58,36 @@ impl RejectedSample {
         }
     }
 
-    /// The same, with who sent it.
+    /// Sets the sender.
     pub fn sent_by(self, peer: Option<SocketAddr>) -> RejectedSample {
         RejectedSample { from: peer, ..self }
     }
 }
 
-/// What was rejected for one reason.
+/// Rejections with one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// The reason, as metrics have it.
+    /// Reason, as used in metrics.
     pub reason: &'static str,
-    /// How many.
+    /// Count.
     pub count: u64,
-    /// Reception of the newest, nanoseconds since 1970 UTC.
+    /// Time of the latest, in nanoseconds since 1970 UTC.
     pub last_time: i64,
-    /// One of the newest: at most a quarter of a second older than that.
+    /// Sample taken at most a quarter of a second before the latest.
     pub sample: RejectedSample,
     sampled: i64,
 }
 
-/// Rejections by reason, each with a sample. The set of reasons is small and fixed by the code; it is bounded all the
-/// same.
+/// Rejections by reason, each with a sample. The set of reasons is small and fixed by the code, but bounded
+/// nevertheless.
 #[derive(Debug, Default)]
 pub struct Rejections {
     by_reason: Mutex<Vec<Rejected>>,
 }
 
 impl Rejections {
-    /// Counts `n` rejections for a reason at `time`, nanoseconds since 1970 UTC. `sample` is called a few times a
-    /// second at most.
+    /// Counts `n` rejections with a reason at `time`, in nanoseconds since 1970 UTC. `sample` is called at most a few
+    /// times per second.
     pub fn add(&self, reason: &'static str, n: u64, time: i64, sample: impl FnOnce() -> RejectedSample) {
         let mut list = self.by_reason.lock();
         let reason = match list.len() < REASONS_MAX || list.iter().any(|have| have.reason == reason) {
@@ -106,30 +106,30 @@ impl Rejections {
         };
         have.count += n;
         have.last_time = time;
-        // A clock that was set back begins anew.
+        // After the clock is set back, take a new sample.
         if time < have.sampled || time.saturating_sub(have.sampled) >= SAMPLE_SPACING_NS {
             have.sampled = time;
             have.sample = bounded(sample());
         }
     }
 
-    /// Every reason counted so far.
+    /// Returns the count of each reason.
     pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
         self.by_reason.lock().iter().map(|have| (have.reason, have.count)).collect()
     }
 
-    /// Sum over all reasons.
+    /// Returns the total over all reasons.
     pub fn total(&self) -> u64 {
         self.by_reason.lock().iter().map(|have| have.count).sum()
     }
 
-    /// Every reason with a sample.
+    /// Returns each reason with a sample.
     pub fn samples(&self) -> Vec<Rejected> {
         self.by_reason.lock().clone()
     }
 }
 
-/// Most unknown stream ids counted one by one; further ones are counted together.
+/// Maximum unknown stream ids counted individually. Further ones are counted together.
 pub const UNKNOWN_STREAMS_MAX: usize = 1_024;
 
 /// Packets without a layout, by stream id.
@@ -140,7 +140,7 @@ pub struct UnknownStreams {
 }
 
 impl UnknownStreams {
-    /// Counts a packet; says whether its id is new.
+    /// Counts a packet. Returns whether its id is new.
     pub fn add(&self, stream_id: u32) -> bool {
         let mut map = self.by_id.lock();
         if let Some(count) = map.get_mut(&stream_id) {
@@ -155,7 +155,7 @@ impl UnknownStreams {
         false
     }
 
-    /// Packets by stream id, ascending, and those of ids beyond [`UNKNOWN_STREAMS_MAX`].
+    /// Returns the packets per stream id, ascending by id, and those of ids beyond [`UNKNOWN_STREAMS_MAX`].
     pub fn snapshot(&self) -> (Vec<(u32, u64)>, u64) {
         let mut list: Vec<(u32, u64)> = self.by_id.lock().iter().map(|(id, n)| (*id, *n)).collect();
         list.sort_unstable();
@@ -168,43 +168,43 @@ impl UnknownStreams {
 pub struct PacketCounts {
     /// Datagrams received.
     pub received: AtomicU64,
-    /// Bytes of their payloads.
+    /// Payload bytes received.
     pub bytes: AtomicU64,
-    /// Frames made and handed to the sink.
+    /// Frames passed to the sink.
     pub frames: AtomicU64,
-    /// Frames the sink stored.
+    /// Frames that the sink stored.
     pub stored: AtomicU64,
-    /// Frames the sink had already.
+    /// Frames that the sink had already stored.
     pub duplicate: AtomicU64,
-    /// Datagrams that made no frame (`truncated`, `version`, `length`, `short_payload`, `oversized`,
-    /// `unknown_stream`), and frames that the store refused, by its reasons.
+    /// Datagrams that made no frame (`truncated`, `version`, `length`, `short_payload`, `oversized`, `unknown_stream`),
+    /// and frames that the store refused, by reason.
     pub rejected: Rejections,
     /// Packets without a layout.
     pub unknown_streams: UnknownStreams,
     /// Datagrams the kernel dropped because the receive buffer was full.
     pub kernel_drops: AtomicU64,
-    /// What the packets of each stream id say of themselves, in the order of the layout; none before the source runs.
+    /// Properties stated in the packets of each stream id, in layout order. Unset before the source runs.
     pub tallies: OnceLock<Vec<Tally>>,
-    /// What people are to know of.
+    /// Messages for the operator.
     pub notes: Notes,
-    /// Datagrams without a kernel stamp (they got the thread's time).
+    /// Datagrams without a kernel timestamp, stamped by the thread instead.
     pub unstamped: AtomicU64,
-    /// Reception of the newest datagram, nanoseconds since 1970 UTC; 0 before the first.
+    /// Receive time of the latest datagram, in nanoseconds since 1970 UTC; 0 before the first.
     pub last_receive_time: AtomicI64,
-    /// Bytes of receive buffer that the kernel gave.
+    /// Size of the receive buffer granted by the kernel, in bytes.
     pub receive_buffer_bytes: AtomicU64,
-    /// Errors of the socket.
+    /// Socket errors.
     pub socket_errors: AtomicU64,
 }
 
 impl PacketCounts {
-    /// What the packets of each stream id say of themselves.
+    /// Returns the counters of each stream id.
     pub fn tallies(&self) -> &[Tally] {
         self.tallies.get().map_or(&[], Vec::as_slice)
     }
 }
 
-/// A counter's value.
+/// Reads a counter.
 pub fn get(counter: &AtomicU64) -> u64 {
     counter.load(Relaxed)
 }
@@ -233,7 +233,7 @@ mod tests {
     fn samples_are_new_few_and_short() {
         let rejections = Rejections::default();
         let mut made = 0;
-        // A thousand a second for ten seconds.
+        // A thousand per second for ten seconds.
         for n in 0..10_000_i64 {
             rejections.add("version", 1, n * 1_000_000, || {
                 made += 1;
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((version.count, version.last_time, made), (10_000, 9_999_000_000, 40));
         assert!(version.sample.text.starts_with("number 9750 "), "{}", version.sample.text);
         assert!(version.sample.text.len() <= 512 && version.sample.bytes == [7; 64]);
-        // A clock set back does not stop them.
+        // Setting the clock back does not stop samples.
         rejections.add("version", 2, 5, || RejectedSample::new("after", b""));
         assert_eq!((rejections.samples()[0].count, rejections.samples()[0].sample.text.as_str()), (10_002, "after"));
     }

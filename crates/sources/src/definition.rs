@@ -1,4 +1,4 @@
-//! Definitions of a recorder in TOML: what `strongback_store::rdl` reads in RealDB's language, with the same checks.
+//! Recorder definitions in TOML, with the same checks as RealDB's language in `strongback_store::rdl`.
 //!
 //! ```toml
 //! block_size = "2KiB"            # RealDB's names are right as well: blockSize
@@ -30,18 +30,18 @@ const FILE_KEYS: [&str; 5] = ["block_size", "file_size", "max_streams", "data_bl
 const STREAM_KEYS: [&str; 3] = ["name", "id", "element"];
 const ELEMENT_KEYS: [&str; 6] = ["name", "type", "optional", "codec", "deadband", "deviation"];
 
-/// Reads a definition in TOML. `file` names it in errors.
+/// Parses a definition in TOML. `file` names it in errors.
 ///
 /// # Errors
-/// The first thing that is wrong, with line and column.
+/// If anything is wrong, with line and column of the first problem.
 pub fn parse_toml(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError> {
     read(text).map_err(|fault| DefinitionError::at(file, text, fault))
 }
 
-/// Reads a definition in the language that the name of its file says: TOML for `.toml`, else RealDB's.
+/// Parses a definition: in TOML if the file name ends in `.toml`, otherwise in RealDB's language.
 ///
 /// # Errors
-/// The first thing that is wrong, with line and column.
+/// If anything is wrong, with line and column of the first problem.
 pub fn parse(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError> {
     match file.to_ascii_lowercase().ends_with(".toml") {
         true => parse_toml(text, file),
@@ -51,7 +51,7 @@ pub fn parse(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError>
 
 type DefinitionEntry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
 
-/// Entries of a table in the order of the file.
+/// Returns the entries of a table in file order.
 fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<DefinitionEntry<'t, 'i>> {
     let mut entries: Vec<DefinitionEntry<'t, 'i>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
@@ -111,7 +111,7 @@ fn wrong(value: &Spanned<DeValue<'_>>, expected: &str) -> DefinitionFault {
     DefinitionFault::new(value.span().start, format!("found {what}, expected {expected}"))
 }
 
-/// The tables of `[[key]]`, or of an array of inline tables.
+/// Returns the tables of `[[key]]`, or of an array of inline tables.
 fn tables<'t, 'i>(value: &'t Spanned<DeValue<'i>>) -> Result<Vec<&'t Spanned<DeValue<'i>>>, DefinitionFault> {
     match value.get_ref() {
         DeValue::Array(array) if array.iter().all(|item| matches!(item.get_ref(), DeValue::Table(_))) => {

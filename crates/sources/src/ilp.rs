@@ -1,13 +1,13 @@
-//! InfluxDB line protocol: its parser, the writer that turns lines into frames, the TCP listener, and the
-//! body-level call that an HTTP handler makes.
+//! InfluxDB line protocol: parser, writer that turns lines into frames, TCP listener, and the call that an HTTP handler
+//! makes for a body.
 //!
-//! A measurement with its tags is a stream, its fields are channels, and each line is a frame: fields of one
-//! measurement, tags and time that are written on two lines are two frames, never joined. Values of `t` and `n`
-//! (times in µs and ns) are stored as i64 nanoseconds since 1970. A field whose type its channel cannot hold exactly
-//! goes to a second column and is counted; a tag whose key is a column of every table (`time`, `sequence`, …) gets
-//! `_tag`. A decimal (`1.5d`) is the nearest double; a number beyond the range of a double is a fault, not an infinity. A
-//! line of tags without fields is a frame without values. A field that is twice on a line, a tag without a value and a
-//! measurement alone are faults.
+//! A measurement with its tags is a stream, its fields are channels, and each line is a frame. Fields on two lines make
+//! two frames, even with the same measurement, tags and time. Values of `t` and `n` (times in µs and ns) are stored as
+//! i64 nanoseconds since 1970. A field whose type its channel cannot hold exactly goes to a second column and is
+//! counted. A tag whose key is a column of every table (`time`, `sequence`, …) gets the suffix `_tag`. A decimal
+//! (`1.5d`) is stored as the nearest double; a number beyond the range of a double is a fault, not an infinity. A line
+//! of tags without fields is a frame without values. A repeated field, a tag without a value and a bare measurement are
+//! faults.
 
 pub mod answer;
 mod cache;
@@ -34,29 +34,29 @@ use crate::sink::Sink;
 use cache::SharedCache;
 use writer::Writer;
 
-/// Bytes of the longest line.
+/// Maximum bytes of a line.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Writers kept for HTTP requests; more requests at once make their own.
+/// Maximum idle writers kept for HTTP requests. More concurrent requests create their own.
 const IDLE_WRITERS_MAX: usize = 16;
 
 /// Settings of the line protocol.
 #[derive(Clone, Debug)]
 pub struct IlpConfig {
-    /// Name of the source, as `strongback.sources` shows it.
+    /// Name of the source, as shown in `strongback.sources`.
     pub source: String,
-    /// Other names for streams whose measurement begins with a prefix: (prefix, name), the first that fits.
+    /// Source names by prefix of the measurement: (prefix, name). The first match applies.
     pub source_prefixes: Vec<(String, String)>,
-    /// Most TCP connections at once.
+    /// Maximum concurrent TCP connections.
     pub max_connections: usize,
-    /// Most of them from one address.
+    /// Maximum concurrent TCP connections from one address.
     pub max_connections_per_address: usize,
-    /// A connection silent for longer may be closed to make room for a new one; while there is room it stays. One that
-    /// never sent a line that was stored may be closed at once.
+    /// Silence in seconds after which a connection may be closed to make room for a new one. Nothing is closed while
+    /// there is room. A connection that never had a line stored may be closed at any time.
     pub idle_after_s: u64,
-    /// Bytes that all connections may hold of lines that have not ended, beyond a small buffer each. Half of them may be
+    /// Maximum memory that all connections may hold for incomplete lines, beyond a small buffer each. Half of it may be
     /// lent to connections that send fast.
     pub max_pending_bytes: usize,
-    /// The token that a connection must begin with, as a line `# token TOKEN`; none: it may write at once.
+    /// Token that a connection must send first, as a line `# token TOKEN`; `None` if no token is required.
     pub token: Option<String>,
 }
 
@@ -75,26 +75,26 @@ impl Default for IlpConfig {
 }
 
 impl IlpConfig {
-    /// The source that a measurement's streams belong to.
+    /// Returns the source name for a measurement's streams.
     pub fn source_of(&self, measurement: &str) -> &str {
         let prefixed = self.source_prefixes.iter().find(|(prefix, _)| measurement.starts_with(prefix.as_str()));
         prefixed.map_or(self.source.as_str(), |(_, name)| name)
     }
 }
 
-/// The line protocol's way into a sink: shared by the TCP listener and the HTTP handler.
+/// Entry point of the line protocol into a sink, shared by the TCP listener and the HTTP handler.
 pub struct Ingress {
     sink: Arc<dyn Sink>,
     cache: Arc<SharedCache>,
     counts: Arc<IlpCounts>,
     config: Arc<IlpConfig>,
     idle: Mutex<Vec<Writer>>,
-    /// Bytes that the buffers of connections have beyond their first.
+    /// Memory of connection buffers beyond their initial size, in bytes.
     pending_bytes: AtomicUsize,
 }
 
 impl Ingress {
-    /// A way into `sink`.
+    /// Creates an entry point into `sink`.
     pub fn new(sink: Arc<dyn Sink>, config: IlpConfig) -> Arc<Ingress> {
         Arc::new(Ingress {
             sink,
@@ -106,12 +106,13 @@ impl Ingress {
         })
     }
 
-    /// Reserves memory for a line that has not ended; whether there is any.
+    /// Reserves memory for an incomplete line. Returns `false` if there is none.
     pub(crate) fn reserve_for_line(&self, bytes: usize) -> bool {
         self.reserve(bytes, self.config.max_pending_bytes)
     }
 
-    /// Reserves memory for larger reads; whether there is any. Half is left to lines, which are lost without it.
+    /// Reserves memory for larger reads. Returns `false` if there is none. Half of the memory is kept for lines, which
+    /// would be lost without it.
     pub(crate) fn reserve_for_speed(&self, bytes: usize) -> bool {
         self.reserve(bytes, self.config.max_pending_bytes / 2)
     }
@@ -121,17 +122,17 @@ impl Ingress {
         self.pending_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub(crate) fn release(&self, bytes: usize) {
         self.pending_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     pub fn counts(&self) -> &Arc<IlpCounts> {
         &self.counts
     }
 
-    /// Its settings.
+    /// Returns the settings.
     pub fn config(&self) -> &IlpConfig {
         &self.config
     }
@@ -140,10 +141,10 @@ impl Ingress {
         Writer::new(Arc::clone(&self.sink), Arc::clone(&self.cache), Arc::clone(&self.config))
     }
 
-    /// Writes the lines of a whole body: the last needs no line feed. All of them have `receive_time`.
+    /// Writes the lines of a complete body, whose last line needs no line feed. All frames get `receive_time`.
     ///
-    /// It blocks while the store pushes back; call it where blocking is allowed. Nothing is durable before the
-    /// commit that the report names. When the store refuses, the rest of the body is left.
+    /// Blocks while the store applies backpressure, so call it where blocking is allowed. Nothing is durable before the
+    /// commit named in the report. If the store refuses, the rest of the body is not written.
     pub fn write_body(&self, body: &[u8], precision: Precision, receive_time: i64) -> WriteReport {
         let mut writer = self.idle.lock().pop().unwrap_or_else(|| self.writer());
         let mut report = WriteReport::default();
@@ -157,10 +158,10 @@ impl Ingress {
         report
     }
 
-    /// Blocks until what a report accepted is durable.
+    /// Blocks until the accepted lines of a report are durable.
     ///
     /// # Errors
-    /// Why it cannot become so.
+    /// If they cannot become durable.
     pub fn wait_durable(&self, report: &WriteReport) -> Result<(), strongback_store::Refusal> {
         match report.commit {
             Some(commit) => self.sink.wait_durable(commit),

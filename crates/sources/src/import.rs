@@ -1,6 +1,6 @@
-//! Captures into a sink: the decoders of the sockets, with the capture's times as `receive_time`.
+//! Imports captures into a sink: uses the decoders of the sockets, with the capture's times as `receive_time`.
 //!
-//! An import belongs to a named run: every stream it feeds has the tag `run`, so that two runs hold the same
+//! An import belongs to a named run. Every stream it feeds has the tag `run`, so that two runs can hold the same
 //! channels and times without mixing.
 
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use crate::inetx::{DecodeError, Decoder, Packet};
 use crate::layout::SourceLayout;
 use crate::sink::Sink;
 
-/// A batch is handed over at this size.
+/// Batch size at which frames are handed over.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of the capture between two calls of the progress.
+/// Bytes of the capture between two progress calls.
 const PROGRESS_BYTES: u64 = 1 << 20;
-/// Unknown stream ids counted one by one.
+/// Maximum unknown stream ids counted individually.
 const UNKNOWN_STREAMS_MAX: usize = crate::counts::UNKNOWN_STREAMS_MAX;
 
-/// What an import needs.
+/// Settings of an import.
 #[derive(Clone, Debug)]
 pub struct ImportConfig {
     /// Name of the run: the tag `run` of every stream.
@@ -36,141 +36,141 @@ pub struct ImportConfig {
     pub sources: Vec<SourceLayout>,
 }
 
-/// How far an import is.
+/// Progress of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the capture read.
     pub bytes: u64,
-    /// Bytes it has.
+    /// Size of the capture in bytes.
     pub total_bytes: u64,
     /// Packets read.
     pub packets: u64,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportReport {
-    /// SHA-256 of the file in hexadecimal: importing it into the same run again is to be refused.
+    /// SHA-256 of the file in hexadecimal. Importing it into the same run again is to be refused.
     pub file_sha256: String,
-    /// Packets of the capture.
+    /// Packets in the capture.
     pub packets: u64,
-    /// Whole UDP datagrams among them.
+    /// Complete UDP datagrams among them.
     pub datagrams: u64,
-    /// Parts of fragmented datagrams, which are not put together.
+    /// Fragments of datagrams, which are not reassembled.
     pub fragments: u64,
-    /// Packets of which the capture holds too little.
+    /// Packets with fewer bytes than their headers state.
     pub truncated: u64,
     /// Packets without a time.
     pub untimed: u64,
-    /// Packets of link layers that are not read.
+    /// Packets of unsupported link layers.
     pub unread_link: u64,
-    /// Packets that are no UDP datagrams, and datagrams for no source that are no iNET-X.
+    /// Packets other than UDP datagrams, and datagrams that are neither for a source nor iNET-X.
     pub other: u64,
     /// Datagrams for a source that made no frame, and frames that the store refused, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// iNET-X packets whose stream id no layout has.
+    /// iNET-X packets without a layout, by stream id.
     pub unknown_streams: BTreeMap<u32, u64>,
     /// Streams fed, by source and stream id.
     pub streams: Vec<StreamReport>,
     /// Whether the capture ends in the middle of a packet.
     pub cut: bool,
-    /// Once it is durable, everything imported is; it was waited for.
+    /// Commit that covers everything imported. It is durable.
     pub commit: Option<CommitNumber>,
 }
 
 impl ImportReport {
-    /// Frames stored over all streams.
+    /// Counts the frames stored over all streams.
     pub fn stored(&self) -> u64 {
         self.streams.iter().map(|s| s.stored).sum()
     }
 
-    /// Frames the store had already, over all streams.
+    /// Counts the frames that the store had already stored, over all streams.
     pub fn duplicate(&self) -> u64 {
         self.streams.iter().map(|s| s.duplicate).sum()
     }
 
-    /// Whether all that is in the capture, and may be of a source, is in the store. Gaps of the recording are no loss
-    /// of the import's.
+    /// Reports whether everything in the capture that may belong to a source is stored. Gaps in the recording itself do
+    /// not count as loss.
     pub fn is_whole(&self) -> bool {
         let left_out = self.fragments + self.truncated + self.untimed + self.unread_link;
         self.rejected.is_empty() && left_out == 0 && !self.cut
     }
 }
 
-/// What became of the packets of one stream of the store.
+/// Result of an import for one stream of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamReport {
     /// Name of the source.
     pub source: String,
     /// Stream id on the wire.
     pub stream_id: u32,
-    /// The stream they went to.
+    /// Stream in the store.
     pub key: StreamKey,
-    /// Its number in the store.
+    /// Id of the stream in the store.
     pub stream: StreamId,
     /// Frames made.
     pub frames: u64,
     /// Frames stored.
     pub stored: u64,
-    /// Frames the store had already.
+    /// Frames that the store had already stored.
     pub duplicate: u64,
-    /// Frames the store refused.
+    /// Frames that the store refused.
     pub rejected: u64,
-    /// Reception of the first and last frame, nanoseconds since 1970 UTC.
+    /// Receive time of the first and last frame, in nanoseconds since 1970 UTC.
     pub time: Option<(i64, i64)>,
 }
 
-/// Why an import ended early. What was stored before stays.
+/// Error that ended an import early. Frames stored before it stay.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file cannot be read.
+    /// An unreadable file.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// File name.
         path: String,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It is no capture, or damaged.
+    /// A file that is not a capture, or is damaged.
     #[error("{path}: {source}")]
     Capture {
-        /// The file.
+        /// File name.
         path: String,
-        /// What is wrong.
+        /// Error in the capture.
         source: CaptureError,
     },
-    /// The store refuses a stream.
+    /// A stream refused by the store.
     #[error("{path}: {source}")]
     Stream {
-        /// The file.
+        /// File name.
         path: String,
-        /// Why.
+        /// Cause.
         source: Reject,
     },
-    /// The store takes nothing more.
+    /// A store that accepts nothing more.
     #[error("{path}: stopped after {packets} packets: {source}")]
     Refused {
-        /// The file.
+        /// File name.
         path: String,
         /// Packets read so far.
         packets: u64,
-        /// Why.
+        /// Cause.
         source: Refusal,
     },
-    /// The caller stopped it.
+    /// A stop requested by the caller.
     #[error("{path}: stopped after {packets} packets")]
     Stopped {
-        /// The file.
+        /// File name.
         path: String,
         /// Packets read so far.
         packets: u64,
     },
 }
 
-/// SHA-256 of a file in hexadecimal.
+/// Computes the SHA-256 of a file in hexadecimal.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If the file cannot be read.
 pub fn file_sha256(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let mut hash = Sha256::new();
@@ -186,13 +186,13 @@ pub fn file_sha256(path: &Path) -> std::io::Result<String> {
     Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Imports a capture and waits until it is durable. `progress` is called now and then and may stop it.
+/// Imports a capture and waits until it is durable. Calls `progress` from time to time, which may stop the import.
 ///
-/// A datagram belongs to the source that listens on its port (and group); else to the first source that knows its
-/// stream id, as captures are often made elsewhere than where the server listens.
+/// A datagram belongs to the source that listens on its port (and group), or else to the first source that knows its
+/// stream id, because captures are often made elsewhere than on the server.
 ///
 /// # Errors
-/// Where the file, the capture or the store ends it.
+/// If the file, the capture or the store causes an error.
 pub fn run(
     path: &Path,
     config: &ImportConfig,
@@ -248,10 +248,10 @@ struct CaptureImport<'a> {
     sink: &'a dyn Sink,
     decoders: Vec<Decoder>,
     frames: Frames,
-    /// Index into the report of each stream of the store.
+    /// Index into the report by stream of the store.
     by_stream: HashMap<StreamId, usize>,
     report: ImportReport,
-    /// Second of the capture, since 1970.
+    /// Current second of the capture, since 1970.
     second: Option<i64>,
     refusal: Option<Refusal>,
 }
@@ -292,8 +292,8 @@ impl<'a> CaptureImport<'a> {
         Ok(import)
     }
 
-    /// Commits when the capture goes on to another second: the store joins the gaps of a stream that it finds in one
-    /// commit into one row, and a row shall not cover more time than it would have live.
+    /// Commits when the capture enters another second. The store joins the gaps of a stream within one commit into one
+    /// row, and a row should cover no more time than it would have live.
     fn end_second_before(&mut self, time: i64) {
         let second = time.div_euclid(1_000_000_000);
         if self.second == Some(second) {
@@ -353,7 +353,7 @@ impl<'a> CaptureImport<'a> {
             Ok(decoded) => self.frames.note(&decoded),
             Err(error) => {
                 *self.report.rejected.entry(reason(&error)).or_default() += 1;
-                // A datagram counts once, however many tables it would have fed.
+                // A datagram counts once, even if it would have fed several tables.
                 if let DecodeError::ShortPayload { layout, .. } | DecodeError::Block { layout, .. } = error
                     && let Some(stream) = decoder.streams_of(layout).next()
                 {
@@ -396,7 +396,7 @@ impl<'a> CaptureImport<'a> {
     }
 }
 
-/// Whether a datagram was sent to where a source listens: its port, and its group or any address of a machine.
+/// Reports whether a datagram was sent to an address of a source: its port, and its group or any unicast address.
 fn listens_to(layout: &SourceLayout, datagram: &Datagram<'_>) -> bool {
     let to = datagram.destination;
     layout.listen.iter().map(|listen| listen.address).any(|listen| {

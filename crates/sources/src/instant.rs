@@ -1,12 +1,12 @@
-//! Times as people and programs write them: nanoseconds, RFC 3339, `now-30s`.
+//! Times as written by people and programs: nanoseconds, RFC 3339, `now-30s`.
 
 use strongback_store::{CivilTime, Date};
 
-/// Reads a time: an integer of nanoseconds since 1970 UTC, RFC 3339, `now`, or `now` with an offset such as
-/// `now-30s`, `now-1.5h`, `now+10ms`.
+/// Parses a time: an integer of nanoseconds since 1970 UTC, RFC 3339, `now`, or `now` with an offset such as `now-30s`,
+/// `now-1.5h`, `now+10ms`.
 ///
 /// # Errors
-/// A sentence that says what was given and what is right.
+/// If the text is not a time, with a message that names it and the valid forms.
 pub fn parse(text: &str, now: i64) -> Result<i64, String> {
     if let Ok(ns) = text.parse::<i64>() {
         return Ok(ns);
@@ -21,7 +21,7 @@ pub fn parse(text: &str, now: i64) -> Result<i64, String> {
     })
 }
 
-/// A signed span: `-30s`, `+1.5h`. A `+` that a URL turned into a space is taken too.
+/// Parses a signed span such as `-30s` or `+1.5h`. Also accepts a `+` that a URL turned into a space.
 fn offset_ns(text: &str) -> Option<i64> {
     let (sign, rest) = match text.as_bytes().first()? {
         b'-' => (-1.0, &text[1..]),
@@ -31,7 +31,7 @@ fn offset_ns(text: &str) -> Option<i64> {
     Some((sign * span_ns(rest)? as f64) as i64)
 }
 
-/// A span in nanoseconds: `250ms`, `30s`, `5m`, `1.5h`, `7d`.
+/// Parses a span such as `250ms`, `30s`, `5m`, `1.5h` or `7d`, in nanoseconds.
 pub fn span_ns(text: &str) -> Option<i64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
@@ -49,7 +49,7 @@ pub fn span_ns(text: &str) -> Option<i64> {
     (ns.is_finite() && ns < i64::MAX as f64).then_some(ns as i64)
 }
 
-/// Reads RFC 3339; digits beyond the ninth of a fraction are left out.
+/// Parses RFC 3339. Digits after the ninth of a fraction are ignored.
 pub fn rfc3339(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<i64> {
@@ -79,7 +79,7 @@ pub fn rfc3339(text: &str) -> Option<i64> {
     }
     let offset_minutes = match bytes.get(at)? {
         b'Z' | b'z' if bytes.len() == at + 1 => 0,
-        // A `+` that a URL turned into a space is taken too.
+        // Also accept a `+` that a URL turned into a space.
         sign @ (b'+' | b'-' | b' ') if bytes.len() == at + 6 && is(at + 3, b":") => {
             let (hours, minutes) = (number(at + 1, at + 3)?, number(at + 4, at + 6)?);
             (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 }
@@ -87,11 +87,11 @@ pub fn rfc3339(text: &str) -> Option<i64> {
         _ => return None,
     };
     let seconds = days * 86_400 + hour * 3_600 + (minute - offset_minutes) * 60 + second;
-    // The first second of the range begins before it.
+    // The first second of the range of i64 begins before the range.
     i64::try_from(i128::from(seconds) * 1_000_000_000 + i128::from(nanos)).ok()
 }
 
-/// A time as RFC 3339 in UTC with nanoseconds.
+/// Formats a time as RFC 3339 in UTC with nanoseconds.
 pub fn format(ns: i64) -> String {
     let time = CivilTime::of(ns);
     format!("{time}.{:09}Z", time.nanosecond)

@@ -1,4 +1,5 @@
-//! Layouts: where in a packet each channel is. Made from the configuration once, checked whole, then only read.
+//! Layouts: the location of each channel in a packet. Made from the configuration once, fully validated, then only
+//! read.
 
 mod blocks;
 
@@ -19,24 +20,24 @@ use crate::udp::Listen;
 
 pub use blocks::BlockLayout;
 
-/// Bytes of the largest UDP payload: no channel can lie beyond.
+/// Maximum UDP payload, which bounds the location of channels.
 const PAYLOAD_BYTES_MAX: usize = 65_507;
-/// Samples of one channel in a packet.
+/// Maximum samples of one channel in a packet.
 const SAMPLES_MAX: u32 = 32_768;
-/// Coefficients of a polynomial.
+/// Maximum coefficients of a polynomial.
 const COEFFICIENTS_MAX: usize = 16;
-/// Addresses and groups of one source.
+/// Maximum addresses and groups of one source.
 const LISTENS_MAX: usize = 64;
-/// Wire sequences of iNET-X count modulo this.
+/// Modulus of iNET-X sequence numbers.
 pub const SEQUENCE_MODULUS: u64 = 1 << 32;
 
-/// What is wrong with a layout, and where in the configuration.
+/// Error in a layout, with its place in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct LayoutError {
-    /// Path of the key, as `source[0].stream[2].channel[5].bits`.
+    /// Path of the key, such as `source[0].stream[2].channel[5].bits`.
     pub path: String,
-    /// What is wrong with its value.
+    /// Cause.
     pub reason: String,
 }
 
@@ -46,34 +47,34 @@ impl LayoutError {
     }
 }
 
-/// A checked `[[source]]`.
+/// A validated `[[source]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceLayout {
     /// Name of the source.
     pub name: String,
     /// Protocol.
     pub kind: SourceKind,
-    /// Where it listens.
+    /// Addresses to listen on.
     pub listen: Vec<Listen>,
-    /// Time scale of its stamps.
+    /// Time scale of its timestamps.
     pub ptp_scale: PtpScale,
-    /// Which time is `time`.
+    /// Source of the `time` column.
     pub clock: Clock,
-    /// Bytes of kernel receive buffer to ask for.
+    /// Requested size of the kernel's receive buffer, in bytes.
     pub receive_buffer_bytes: usize,
-    /// Streams it knows.
+    /// Expected streams.
     pub streams: Vec<StreamLayout>,
     by_id: HashMap<u32, usize, foldhash::fast::RandomState>,
 }
 
 impl SourceLayout {
-    /// Index into [`SourceLayout::streams`] of a stream id.
+    /// Returns the index into [`SourceLayout::streams`] of a stream id.
     pub fn index_of(&self, stream_id: u32) -> Option<usize> {
         self.by_id.get(&stream_id).copied()
     }
 
-    /// Adds a tag to every stream: imports keep their run apart with it. A stream that has a tag of this name keeps it
-    /// by another.
+    /// Adds a tag to every stream, such as the run of an import. If a stream already has a tag of this name, that tag
+    /// is renamed.
     pub fn add_tag(&mut self, key: &str, value: &str) {
         for table in self.streams.iter_mut().flat_map(|s| &mut s.tables) {
             let old = table.spec.key.clone();
@@ -85,49 +86,49 @@ impl SourceLayout {
     }
 }
 
-/// The layout of one stream id.
+/// Layout of one stream id.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamLayout {
     /// Stream id on the wire.
     pub id: u32,
-    /// Bytes a payload must have so that every channel lies within.
+    /// Minimum size of a payload that contains every channel, in bytes.
     pub payload_bytes: usize,
-    /// The table of the packet itself, then one for each number of samples; or for each entry of blocks.
+    /// Table of the packet itself, followed by one for each number of samples or for each block entry.
     pub tables: Vec<TableLayout>,
-    /// Of a parser-aligned payload: which blocks go where.
+    /// For a parser-aligned payload: the mapping of blocks to tables.
     pub blocks: Option<BlockLayout>,
 }
 
-/// Channels of a packet that go to one stream of the store.
+/// Channels of a packet that belong to one stream of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableLayout {
-    /// The stream as the store shall know it; channels are those of `fields`, in order.
+    /// Definition of the stream for the store. Its channels match `fields`, in order.
     pub spec: StreamSpec,
-    /// Frames a packet makes.
+    /// Frames per packet.
     pub samples: u32,
-    /// Nanoseconds between them; 0 for one.
+    /// Nanoseconds between these frames; 0 for a single one.
     pub sample_period_ns: i64,
-    /// Where each channel is.
+    /// Location of each channel.
     pub fields: Vec<PacketField>,
 }
 
-/// Where a channel is in the payload and how it is read.
+/// Location and encoding of a channel in the payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PacketField {
-    /// First byte of its first word.
+    /// Offset of its first word, in bytes.
     pub offset: usize,
-    /// Bytes from one sample's word to the next.
+    /// Distance between the words of consecutive samples, in bytes.
     pub stride_bytes: usize,
     word: Word,
-    /// Bits to the right of it in its word.
+    /// Number of bits to the right of the field in its word.
     shift: u32,
-    /// Bits above it in a u64 once shifted.
+    /// Number of bits above the field in a u64, once shifted.
     unused: u32,
     kind: ChannelType,
     conversion: Conversion,
 }
 
-/// How a word is fetched.
+/// Size and byte order of a word.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Word {
     One,
@@ -153,12 +154,12 @@ impl Word {
     }
 }
 
-/// What becomes of the number on the wire.
+/// Conversion of the raw number.
 #[derive(Clone, Debug, PartialEq)]
 enum Conversion {
-    /// Kept as it is.
+    /// No conversion.
     None,
-    /// A straight line to f64.
+    /// A linear function to f64, constant first.
     Line(f64, f64),
     /// A polynomial to f64, lowest coefficient first.
     Polynomial(Box<[f64]>),
@@ -167,7 +168,7 @@ enum Conversion {
 }
 
 impl PacketField {
-    /// The value of a sample, or nothing if its word does not lie within the payload.
+    /// Returns the value of a sample, or `None` if its word is not within the payload.
     #[inline]
     pub fn value(&self, payload: &[u8], sample: usize) -> Option<Value<'static>> {
         let at = self.offset + sample * self.stride_bytes;
@@ -180,7 +181,7 @@ impl PacketField {
         })
     }
 
-    /// Its bits, sign-extended to 64 where its type is signed.
+    /// Returns the raw bits, sign-extended to 64 bits for a signed type.
     #[inline]
     fn raw(&self, from: &[u8]) -> Option<u64> {
         let word = match self.word {
@@ -201,7 +202,7 @@ impl PacketField {
         })
     }
 
-    /// The number on the wire as f64.
+    /// Returns the raw number as f64.
     #[inline]
     fn number(&self, raw: u64) -> f64 {
         match self.kind {
@@ -213,7 +214,7 @@ impl PacketField {
     }
 }
 
-/// c0 + x·(c1 + x·(c2 + …)).
+/// Computes c0 + x·(c1 + x·(c2 + …)).
 #[inline]
 fn horner(coefficients: &[f64], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c)
@@ -235,19 +236,19 @@ fn wire_kind(wire: WireType) -> ChannelType {
     }
 }
 
-/// Checked sources, by what they receive.
+/// Validated sources, by kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layouts {
-    /// Receivers of packets.
+    /// Packet receivers.
     pub packets: Vec<SourceLayout>,
     /// PLCs.
     pub plcs: Vec<AdsLayout>,
 }
 
-/// Checks sources, each by itself and beside each other, and makes their layouts.
+/// Validates sources, each on its own and against the others, and makes their layouts.
 ///
 /// # Errors
-/// The first key that is wrong.
+/// If a key is wrong, with the first such key.
 pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
     let mut layouts = Layouts::default();
     let mut names = HashSet::new();
@@ -318,10 +319,10 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
 }
 
 impl SourceConfig {
-    /// Checks the source and makes its layout. `path` is its place in the configuration, as `source[0]`.
+    /// Validates the source and makes its layout. `path` is its place in the configuration, such as `source[0]`.
     ///
     /// # Errors
-    /// The first key that is wrong.
+    /// If a key is wrong, with the first such key.
     pub fn compile(&self, path: &str) -> Result<SourceLayout, LayoutError> {
         check_name(&self.name, &format!("{path}.name"))?;
         let listen = self.listens(path)?;
@@ -355,7 +356,7 @@ impl SourceConfig {
         })
     }
 
-    /// Where it listens: `listen`, and `groups`.
+    /// Returns the addresses to listen on, from `listen` and `groups`.
     fn listens(&self, path: &str) -> Result<Vec<Listen>, LayoutError> {
         let first = (!self.listen.is_empty() || self.groups.is_empty())
             .then(|| (path.to_owned(), "listen", &self.listen, &self.interface));
@@ -473,7 +474,7 @@ impl SourceConfig {
 }
 
 impl ChannelConfig {
-    /// The channel as the store shall know it.
+    /// Returns the definition of the channel for the store.
     fn spec(&self, stored: ChannelType) -> ChannelSpec {
         ChannelSpec {
             unit: self.unit.clone(),
@@ -491,7 +492,7 @@ fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), LayoutE
     Ok(())
 }
 
-/// First byte after the last word of a field.
+/// Returns the offset of the first byte after the last word of a field.
 fn field_end(field: &PacketField, samples: u32) -> usize {
     field.offset + (samples as usize - 1) * field.stride_bytes + field.word_bytes()
 }
@@ -534,7 +535,7 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(P
     let whole = if kind == ChannelType::Bool { 1 } else { word_bits };
     let bits = channel.bits.unwrap_or(whole);
     if kind == ChannelType::Bool {
-        // A truth value may be any bit of a wider word: it lies in one byte of it.
+        // A Boolean may be any bit of a wider word, and lies in one byte of it.
         if channel.endian == Endian::Little && bit > 7 {
             return Err(LayoutError::new(
                 format!("{path}.bit"),
@@ -615,7 +616,7 @@ fn conversion(
 
 fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, LayoutError> {
     let ns = (count * unit_ns).round();
-    // A day: longer cycles are a slip of units.
+    // A day at most: longer periods are a mistake in units.
     if (1.0..=86_400e9).contains(&ns) {
         Ok(ns as i64)
     } else {

@@ -1,7 +1,7 @@
-//! TAI to UTC: the whole-second offsets since 1972, from IERS Bulletin C.
+//! Converts TAI to UTC with the whole-second offsets since 1972, from IERS Bulletin C.
 
-/// First second of UTC (since 1970, as POSIX counts) at which TAI − UTC has this value.
-/// Rows are those of the IERS leap second list; none was announced after 2017.
+/// First second of UTC (since 1970, as POSIX counts) of each value of TAI − UTC. Rows are those of the IERS leap second
+/// list; none was announced after 2017.
 const OFFSETS: [(i64, i64); 28] = [
     (63_072_000, 10),    // 1972-01-01
     (78_796_800, 11),    // 1972-07-01
@@ -33,16 +33,16 @@ const OFFSETS: [(i64, i64); 28] = [
     (1_483_228_800, 37), // 2017-01-01
 ];
 
-/// TAI − UTC in seconds at a TAI instant (seconds since 1970-01-01T00:00:00 TAI). Before 1972, when the offset
-/// was not whole, it is that of 1972: only clocks that were never set show such times.
+/// Returns TAI − UTC in seconds at a TAI instant (seconds since 1970-01-01T00:00:00 TAI). Before 1972, when the offset
+/// was not a whole number, returns that of 1972; only clocks that were never set show such times.
 pub fn tai_minus_utc(tai_s: i64) -> i64 {
-    // A row begins on the TAI scale at its UTC second plus the new offset.
+    // On the TAI scale, a row begins at its UTC second plus the new offset.
     let rows = OFFSETS.partition_point(|(utc_s, offset)| utc_s + offset <= tai_s);
     OFFSETS[rows.saturating_sub(1)].1
 }
 
-/// UTC seconds since 1970 (as POSIX counts) of a TAI second. The inserted leap second itself reads as the first
-/// second of the next day, as POSIX clocks that step back show it.
+/// Converts a TAI second to UTC seconds since 1970 (as POSIX counts). The inserted leap second itself becomes the first
+/// second of the next day, as on POSIX clocks that step back.
 pub fn tai_to_utc(tai_s: i64) -> i64 {
     tai_s - tai_minus_utc(tai_s)
 }

@@ -1,7 +1,7 @@
-//! Telemetry protocols to frames: receivers that take bytes from sockets and files, stamp and count them, and pure
-//! decoders that turn bytes into frames or a typed error.
+//! Converts telemetry protocols to frames. Receivers take bytes from sockets and files, and timestamp and count them.
+//! Pure decoders turn bytes into frames or a typed error.
 //!
-//! It knows nothing of disks, of queries, of screens: everything it makes goes to a [`Sink`].
+//! Independent of disks, queries and user interfaces: all frames go to a [`Sink`].
 //!
 //! ```text
 //!  UDP ──> udp ──> inetx::Decoder ─┐
@@ -15,15 +15,16 @@
 //! Read first: [`Sink`], [`inetx::Decoder`], [`ilp::Ingress`].
 //!
 //! Invariants:
-//! * A source that reads a PLC can say nothing to it that writes ([`ads::wire::Request`]).
-//! * A UDP source, and one that reads a PLC, never waits: what the sink does not take at once is lost and counted.
-//! * TCP, HTTP and imports push back instead ([`Sink::accept_waiting`]).
-//! * Bytes from outside never cause a panic, nor memory beyond the bounds named beside each buffer.
-//! * Every datagram and line that makes no frame is counted under a reason, and now and then logged with its bytes.
-//! * A bad datagram or line disturbs no other.
+//! * A source that reads a PLC cannot write to it ([`ads::wire::Request`]).
+//! * UDP sources and PLC sources never wait: frames that the sink does not accept at once are lost and counted.
+//! * TCP, HTTP and imports apply backpressure instead ([`Sink::accept_waiting`]).
+//! * Bytes from outside never cause a panic, or use memory beyond the bounds stated at each buffer.
+//! * Every datagram and line that makes no frame is counted under a reason, and logged with its bytes at a limited
+//!   rate.
+//! * A bad datagram or line does not affect others.
 //!
-//! Nothing here is durable. An HTTP body is once [`ilp::Ingress::wait_durable`] returns, an import once
-//! [`import::run`] does; datagrams and TCP lines are with the store's next commit.
+//! Nothing is durable at once. An HTTP body is durable once [`ilp::Ingress::wait_durable`] returns, and an import once
+//! [`import::run`] returns. Datagrams and TCP lines become durable with the store's next commit.
 //!
 //! ```
 //! use strongback_sources::inetx::Packet;
@@ -34,8 +35,8 @@
 //! # Ok::<(), strongback_sources::inetx::PacketError>(())
 //! ```
 //!
-//! The wire formats are described where they are read: [`inetx::packet`], [`ads::wire`], [`ads::table`],
-//! [`ilp::parser`]; layouts in [`config`].
+//! Each wire format is documented in its parser: [`inetx::packet`], [`ads::wire`], [`ads::table`], [`ilp::parser`].
+//! Layouts are documented in [`config`].
 
 #![forbid(unsafe_code)]
 
@@ -69,5 +70,5 @@ pub use layout::{LayoutError, SourceLayout};
 pub use sink::Sink;
 pub use start::StartError;
 
-/// Bytes of the longest name (table, channel, tag key or value), as the store has it.
+/// Maximum bytes of a name (table, channel, tag key or value), that of the store.
 pub const NAME_BYTES_MAX: usize = strongback_store::model::limits::NAME_BYTES_MAX;

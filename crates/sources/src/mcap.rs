@@ -1,11 +1,11 @@
-//! MCAP files into a sink: topics become streams, the fields of their messages channels.
+//! Imports MCAP files into a sink. Topics become streams, and fields of their messages become channels.
 //!
 //! ```text
 //!  file ─> container ─> schema ─> decoder of the topic (message, json) ─> import ─> Sink
 //! ```
-//! `/imu/data` is the table `imu.data`. ROS 1 (`ros1` with `ros1msg`), ROS 2 (`cdr` with `ros2msg`) and JSON are read;
-//! topics in other encodings are counted, by name. `receive_time` is when a message was recorded, `source_time` the
-//! stamp of the header it begins with, else when it was sent.
+//! `/imu/data` becomes the table `imu.data`. Supported encodings are ROS 1 (`ros1` with `ros1msg`), ROS 2 (`cdr` with
+//! `ros2msg`) and JSON; topics in other encodings are counted by name. `receive_time` is the time a message was
+//! recorded. `source_time` is the timestamp of the header it begins with, or else the time it was sent.
 
 mod container;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,5 +1,5 @@
-//! Multicast groups, joined on an interface and kept joined: an interface that goes and comes back, as one on USB or a
-//! tunnel does, has forgotten what was joined on it.
+//! Joins multicast groups on an interface and keeps them joined. When an interface disappears and returns, as USB and
+//! tunnel interfaces do, it loses its memberships.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -10,32 +10,33 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, socke
 
 use crate::udp::{Listen, SocketError};
 
-/// A group that is joined, as long as its interface is there.
+/// Membership in a group, for as long as its interface exists.
 ///
-/// The kernel hands a group's datagrams to every socket bound to the group, whoever joined it. So each membership has a
-/// socket of its own that does nothing else: what the kernel remembers of an interface that is gone goes with it.
+/// The kernel delivers a group's datagrams to every socket bound to the group, regardless of which socket joined it.
+/// Each membership therefore has a dedicated socket, so that the kernel's state for a vanished interface goes away with
+/// it.
 #[derive(Debug)]
 pub struct Membership {
     listen: Listen,
     holder: Option<UdpSocket>,
-    /// Number of the interface it was joined on, where that has a name.
+    /// Index of the interface it was joined on, if configured by name.
     index: Option<u32>,
 }
 
-/// What became of a membership.
+/// Change in a membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Its interface is gone.
+    /// Loss of the interface.
     Gone,
-    /// It is joined again.
+    /// Successful rejoin.
     Back,
 }
 
 impl Membership {
-    /// Joins the group of an address; none if it is no group.
+    /// Joins the group of an address. Returns `None` if the address is not multicast.
     ///
     /// # Errors
-    /// If the interface is not there or the group cannot be joined.
+    /// If the interface does not exist or the group cannot be joined.
     pub fn join(listen: &Listen) -> Result<Option<Membership>, SocketError> {
         if !listen.address.ip().is_multicast() {
             return Ok(None);
@@ -45,20 +46,20 @@ impl Membership {
         Ok(Some(membership))
     }
 
-    /// The group.
+    /// Returns the group's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listen.address
     }
 
-    /// The number of the interface that was named, as it was when it was joined; none where none was named. One that is
-    /// gone has the number 0, which none has.
+    /// Returns the index that the configured interface had when it was joined, or `None` if none is configured. For a
+    /// vanished interface, returns 0, which no interface has.
     pub(crate) fn interface_index(&self) -> Option<u32> {
         let interface = self.listen.interface.as_deref()?;
         let index = self.index.or_else(|| index_of(self.listen.address, interface).ok());
         Some(index.unwrap_or(0))
     }
 
-    /// The group and its interface, for people.
+    /// Formats the group and its interface for people.
     pub fn words(&self) -> String {
         match &self.listen.interface {
             Some(interface) => format!("{} on {interface}", self.listen.address.ip()),
@@ -66,14 +67,14 @@ impl Membership {
         }
     }
 
-    /// Looks whether it still holds, and joins again where it does not.
+    /// Checks the membership, and joins again if it was lost.
     pub fn look(&mut self) -> Option<Change> {
         let was_joined = self.holder.is_some();
         let (holds, error) = match (&self.holder, self.named_index()) {
-            // Of an interface with a name its number tells.
+            // For an interface given by name, compare indexes.
             (Some(_), Some(index)) if index.is_some() => (index == self.index, None),
             (Some(_), Some(_)) => (false, None),
-            // Joining what is joined is refused.
+            // Joining again fails if the group is joined already.
             (Some(holder), None) => match self.join_on(holder) {
                 Err(SocketError::Socket { source, .. }) if is_errno(&source, Errno::EADDRINUSE) => (true, None),
                 Ok(()) => (false, None),
@@ -91,7 +92,7 @@ impl Membership {
         was_joined.then_some(Change::Gone)
     }
 
-    /// Where the interface is given by its name: its number, if it is there.
+    /// Returns the index of an interface given by name, or `Some(None)` if it does not exist.
     fn named_index(&self) -> Option<Option<u32>> {
         let name = self.listen.interface.as_deref().filter(|name| name.parse::<IpAddr>().is_err())?;
         Some(if_nametoindex(name).ok())
@@ -103,7 +104,7 @@ impl Membership {
         let holder = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
             .map_err(|errno| SocketError::Socket { address, doing: "cannot make a socket", source: errno.into() })?;
         let holder = UdpSocket::from(holder);
-        // The number first: if the interface changes in between, the next look sees it.
+        // Read the index first. If the interface changes in between, the next check detects it.
         let index = self.named_index().flatten();
         self.join_on(&holder)?;
         (self.holder, self.index) = (Some(holder), index);
@@ -137,7 +138,7 @@ fn no_interface(address: SocketAddr, interface: &str) -> SocketError {
     SocketError::NoInterface { address, interface: interface.to_owned(), known: known.join(", ") }
 }
 
-/// The IPv4 address of an interface given by name or address.
+/// Returns the IPv4 address of an interface given by name or address.
 fn ipv4_of(address: SocketAddr, interface: &str) -> Result<Ipv4Addr, SocketError> {
     if let Ok(ip) = interface.parse() {
         return Ok(ip);
@@ -150,15 +151,15 @@ fn ipv4_of(address: SocketAddr, interface: &str) -> Result<Ipv4Addr, SocketError
         .ok_or_else(|| no_interface(address, interface))
 }
 
-/// Checks that this machine has the interface that something is to listen on.
+/// Checks that this machine has the interface to listen on.
 ///
 /// # Errors
-/// It has not; the error names those it has.
+/// If it does not exist. The error lists the existing ones.
 pub fn check_interface(listen: &Listen) -> Result<(), SocketError> {
     listen.interface.as_deref().map_or(Ok(()), |interface| index_of(listen.address, interface).map(drop))
 }
 
-/// The index of an interface given by name or address.
+/// Returns the index of an interface given by name or address.
 fn index_of(address: SocketAddr, interface: &str) -> Result<u32, SocketError> {
     let name = match interface.parse::<IpAddr>() {
         Err(_) => interface.to_owned(),
@@ -190,7 +191,7 @@ mod tests {
         for interface in ["lo", "127.0.0.1"] {
             let mut membership = Membership::join(&listen(interface)).unwrap().unwrap();
             assert_eq!(membership.look(), None);
-            // As the kernel does when the interface goes: nothing is joined any more.
+            // Leave the group, as the kernel does when the interface disappears.
             let group = Ipv4Addr::new(239, 192, 7, 9);
             membership.holder.as_ref().unwrap().leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST).unwrap();
             membership.index = membership.index.map(|_| u32::MAX);

@@ -1,7 +1,7 @@
-//! Other names for tags that cannot keep their own.
+//! Renames tags whose names are reserved.
 
-/// The name of a tag that has to get out of the way: with `_tag` behind it, and a number where another tag is called
-/// just so: `time_tag`, `time_tag_2`.
+/// Returns a free name for a tag: with the suffix `_tag`, plus a number if that is taken, such as `time_tag` or
+/// `time_tag_2`.
 pub(crate) fn free_tag(tag: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let stem = format!("{tag}_tag");
     let mut name = stem.clone();

@@ -1,31 +1,31 @@
-//! What sources have to say to people: it becomes events of the server.
+//! Notes of sources, which become events of the server.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Notes that wait for the server to take them; of more, the oldest go.
+/// Maximum notes waiting for the server. Beyond it, the oldest are dropped.
 const NOTES_MAX: usize = 256;
 
-/// Something that people are to know of: an event of the server.
+/// Message for the operator, which becomes an event of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// When, nanoseconds since 1970 UTC.
+    /// Time, in nanoseconds since 1970 UTC.
     pub time: i64,
-    /// `info`, `watch`, `warning`, `critical`.
+    /// Level: `info`, `watch`, `warning` or `critical`.
     pub level: &'static str,
-    /// In words.
+    /// Message.
     pub text: String,
 }
 
-/// Notes that wait to be taken.
+/// Queue of notes.
 #[derive(Debug, Default)]
 pub struct Notes {
     waiting: Mutex<VecDeque<Note>>,
 }
 
 impl Notes {
-    /// The oldest notes, up to `most`: whoever takes them passes them on.
+    /// Takes up to `most` of the oldest notes. The caller must pass them on.
     pub fn take(&self, most: usize) -> Vec<Note> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(most);

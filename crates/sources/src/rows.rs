@@ -1,18 +1,19 @@
-//! Rows of text files (CSV, JSON lines, CAN logs) into a sink, with the times that stand in them.
+//! Imports rows of text files (CSV, JSON lines, CAN logs) into a sink, with their own times.
 //!
-//! A row is a time and named values. Values of one stream in one row are one frame. A row or a cell that cannot be
-//! taken is counted, and the first few are kept with line, column and reason; the others go on.
+//! A row is a time with named values. Values of one stream in one row form one frame. A row or a cell that cannot be
+//! used is counted, and the first few are reported with line, column and reason; the others are still imported.
 //!
-//! **CSV** has a header. A column named `time`, `timestamp`, `unix_time`, `epoch`, `datetime` or `ts`, perhaps with its
-//! unit (`time_ns`, `ts_ms`), is the time. Other columns are channels: `STREAM.CHANNEL` in full, or `CHANNEL` of the
-//! stream that the caller or a column `stream` names; `[unit]` behind a name is its unit. A file with columns `channel`
-//! and `value` has one value a row. Empty: no value; `""`: an empty text, and no value of a channel of another type;
-//! `unknown`: known to be unknown, except for text. A row with something in a column `gap` is passed over.
+//! **CSV** has a header. A column named `time`, `timestamp`, `unix_time`, `epoch`, `datetime` or `ts`, optionally with
+//! its unit (`time_ns`, `ts_ms`), is the time. Other columns are channels: `STREAM.CHANNEL` in full, or `CHANNEL` of
+//! the stream given by the caller or by a column `stream`. `[unit]` after a name is its unit. A file with columns
+//! `channel` and `value` has one value per row. An empty cell is no value. `""` is an empty text, and no value for a
+//! channel of another type. `unknown` marks a value known to be unknown, except for text. A row with a nonempty column
+//! `gap` is skipped.
 //!
-//! **JSON lines** have the same keys; channels stand beside them or in an object `values`. A line
-//! `{"type":"channels",…}` says types and units. `null`: no value.
+//! **JSON lines** have the same keys; channels are at the top level or in an object `values`. A line
+//! `{"type":"channels",…}` states types and units. `null` is no value.
 //!
-//! So exports are rows as well.
+//! Exports use these forms, so they can be imported.
 
 mod csv;
 mod intake;
@@ -39,12 +40,12 @@ pub use stamp::{TimeUnit, parse as parse_time, time_column};
 pub(crate) use target::ChannelRequest;
 pub use write::{RowSelection, choose, write, write_grid, write_intervals};
 
-/// Most bytes of a row: those of a frame.
+/// Maximum bytes of a row, that of a frame.
 pub const ROW_BYTES_MAX: usize = 1 << 20;
-/// Complaints that are kept.
+/// Maximum complaints kept.
 pub const COMPLAINTS_MAX: usize = 10;
 
-/// Where something stands in a file: line and column, from 1, the column in characters.
+/// Position in a file: line and column from 1, where columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilePlace {
     /// Line.
@@ -53,73 +54,73 @@ pub struct FilePlace {
     pub column: u32,
 }
 
-/// How a value is written.
+/// Notation of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Without saying what it is.
+    /// Text without type information.
     Bare,
-    /// As a number.
+    /// Number.
     Number,
-    /// As text.
+    /// Text.
     Text,
-    /// As a truth value.
+    /// Boolean.
     Bool,
-    /// As an array of these: `[1,2]`.
+    /// Array of these, such as `[1,2]`.
     List,
 }
 
 /// A cell of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
-    /// As it is written.
+    /// A value as written.
     Written(&'a str, Written),
     /// A value.
     Value(Value<'a>),
-    /// Known to be unknown.
+    /// A value known to be unknown.
     Unknown,
 }
 
-/// What a file is written in.
+/// File format.
 #[derive(Clone, Debug)]
 pub enum RowFormat {
     /// Comma-separated values.
     Csv,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// A log of `candump -l`, with the definitions of its messages.
     Candump(Arc<can::Database>),
 }
 
-/// How rows are taken.
+/// Settings of an import of rows.
 #[derive(Clone, Debug)]
 pub struct RowConfig {
-    /// The file, as messages call it.
+    /// File name, for messages.
     pub file: String,
-    /// What it is written in.
+    /// Format.
     pub format: RowFormat,
-    /// Stream of channels that do not name theirs.
+    /// Stream of channels whose names do not contain it.
     pub stream: Option<String>,
-    /// Column with the time; none: one that is named so.
+    /// Column with the time; `None` to detect it by name.
     pub time_column: Option<String>,
-    /// Unit of times that are numbers, where the column does not name it.
+    /// Unit of numeric times, if the column name does not contain it.
     pub time_unit: Option<TimeUnit>,
-    /// Types of channels that the store does not know, by the file's name or the full one; others are guessed from the
-    /// first rows.
+    /// Types of channels that are not in the store, by their name in the file or their full name. Others are guessed
+    /// from the first rows.
     pub types: BTreeMap<String, ChannelType>,
-    /// Full names of channels by the file's. If there are any, other channels are passed over.
+    /// Full names of channels by their names in the file. If there are any, all other channels are ignored.
     pub names: BTreeMap<String, String>,
-    /// Streams whose frames must have values of these channels.
+    /// Channels required in each frame, by stream.
     pub required: BTreeMap<String, Vec<String>>,
-    /// What feeds the streams, as the catalog shows it.
+    /// Source name of new streams in the catalog.
     pub source: String,
-    /// Rows of earlier lines are passed over.
+    /// First line to import. Rows before it are skipped.
     pub from_line: u64,
-    /// Streams and channels there are.
+    /// Catalog of existing streams and channels.
     pub catalog: Arc<Catalog>,
 }
 
 impl RowConfig {
-    /// Rows of a file in a format, with nothing else said.
+    /// Creates a configuration for a file and its format, with defaults for the rest.
     pub fn new(file: impl Into<String>, format: RowFormat, catalog: Arc<Catalog>) -> RowConfig {
         RowConfig {
             file: file.into(),
@@ -137,66 +138,66 @@ impl RowConfig {
     }
 }
 
-/// How far it is.
+/// Progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowProgress {
     /// Bytes read, after decompression.
     pub bytes: u64,
     /// Lines read.
     pub lines: u64,
-    /// Frames that are durable.
+    /// Durable frames.
     pub stored: u64,
 }
 
-/// A row or cell that was not taken.
+/// A row or cell that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Where it stands.
+    /// Position.
     pub place: FilePlace,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
-/// What became of a file.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowReport {
-    /// Lines read; of what stands in them all is durable that was taken.
+    /// Lines read. Everything accepted from them is durable.
     pub lines: u64,
-    /// Rows, the header apart.
+    /// Rows, without the header.
     pub rows: u64,
     /// Frames stored, by stream.
     pub streams: BTreeMap<String, u64>,
-    /// Values in frames that were handed over.
+    /// Values in frames passed to the sink.
     pub values: u64,
-    /// Frames in which nothing left its bound: what is stored stands for them.
+    /// Frames dropped by lossy reduction, because all values stayed within their bounds of stored ones.
     pub reduced: u64,
-    /// Frames the store had already.
+    /// Frames that the store had already stored.
     pub duplicate: u64,
-    /// Frames the store refused, by reason.
+    /// Frames that the store refused, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// Rows of which nothing was taken.
+    /// Rows from which nothing could be used.
     pub bad_rows: u64,
-    /// Cells that were not taken, in whatever row.
+    /// Cells that could not be used.
     pub bad_cells: u64,
-    /// Rows without a value, and rows that say a gap.
+    /// Rows without a value, and rows that mark a gap.
     pub empty_rows: u64,
-    /// Rows of messages and channels that nobody asked for.
+    /// Rows of messages or channels that were not selected.
     pub ignored_rows: u64,
-    /// The first complaints, in the order of the file.
+    /// First complaints, in file order.
     pub complaints: Vec<Complaint>,
-    /// First and last time of frames that were handed over, nanoseconds since 1970 UTC.
+    /// First and last time of frames passed to the sink, in nanoseconds since 1970 UTC.
     pub time: Option<(i64, i64)>,
-    /// Whether the caller stopped it.
+    /// Whether the caller stopped the import.
     pub stopped: bool,
 }
 
 impl RowReport {
-    /// Frames stored over all streams.
+    /// Counts the frames stored over all streams.
     pub fn stored(&self) -> u64 {
         self.streams.values().sum()
     }
 
-    /// Whether all that was read was taken.
+    /// Reports whether everything read was accepted.
     pub fn is_whole(&self) -> bool {
         self.bad_rows == 0 && self.bad_cells == 0 && self.rejected.is_empty()
     }
@@ -208,56 +209,56 @@ impl RowReport {
     }
 }
 
-/// Why reading ended early. What was stored before stays.
+/// Error that ended reading early. Frames stored before it stay.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
-    /// The file cannot be read on.
+    /// A read error.
     #[error("{file}, line {line}: {source}")]
     Io {
-        /// The file.
+        /// File name.
         file: String,
-        /// The line it was at.
+        /// Line reached.
         line: u64,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file as a whole cannot be meant.
+    /// An error that affects the whole file.
     #[error("{file}:{}:{}: {reason}", place.line, place.column)]
     Header {
-        /// The file.
+        /// File name.
         file: String,
-        /// Where.
+        /// Position.
         place: FilePlace,
-        /// What is wrong and what is right.
+        /// Cause, with the remedy.
         reason: String,
     },
-    /// The store refuses a stream.
+    /// A stream refused by the store.
     #[error("{file}, line {line}: {source}")]
     Stream {
-        /// The file.
+        /// File name.
         file: String,
-        /// The line it was at.
+        /// Line reached.
         line: u64,
-        /// Why.
+        /// Cause.
         source: Reject,
     },
-    /// The store takes nothing more.
+    /// A store that accepts nothing more.
     #[error("{file}: {source}; lines up to {line} are stored unless reported")]
     Refused {
-        /// The file.
+        /// File name.
         file: String,
-        /// Up to which all is durable.
+        /// Last line up to which everything is durable.
         line: u64,
-        /// Why.
+        /// Cause.
         source: Refusal,
     },
 }
 
-/// Reads rows of a file, compressed by gzip or not, into a sink, and waits until they are durable. `progress` is called
-/// after each commit and may stop it.
+/// Reads rows of a file, gzip-compressed or not, into a sink, and waits until they are durable. Calls `progress` after
+/// each commit, which may stop it.
 ///
 /// # Errors
-/// Where the file or the store ends it.
+/// If the file or the store causes an error.
 pub fn run(
     input: impl Read,
     config: RowConfig,
@@ -295,7 +296,7 @@ fn read(
         RowFormat::Candump(database) => can::read_log(&mut lines, &database, &mut intake)?,
     }
     if let Some(source) = lines.take_failure() {
-        // What came before is stored all the same.
+        // The rows before the error are still stored.
         let (file, line) = (intake.file().to_owned(), lines.number() + 1);
         intake.finish(lines.number())?;
         return Err(RowError::Io { file, line, source });

@@ -1,4 +1,4 @@
-//! Where sources hand their frames.
+//! Destination of the frames of sources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use strongback_store::{
     StreamSpec,
 };
 
-/// What stands behind the sources: the server's ingest path (store, then live). Sources never touch the
-/// disk themselves, and UDP sources never wait.
+/// Destination of the sources' frames: the server's ingest path (store, then live). Sources never touch the disk
+/// themselves, and UDP sources never wait.
 pub trait Sink: Send + Sync {
-    /// Finds, makes or grows a stream: [`strongback_store::Store::resolve`].
+    /// Finds, creates or extends a stream, like [`strongback_store::Store::resolve`].
     ///
     /// The sink may fill in what the source cannot know: units, descriptions, expected periods.
     fn resolve(&self, spec: &StreamSpec) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject>;
 
-    /// Takes frames: stored, shown live, counted. When the store refuses they are still shown, marked
-    /// `not recorded`.
+    /// Accepts frames: stores them, shows them live and counts them. Frames refused by the store are still shown,
+    /// marked `not recorded`.
     fn accept(&self, batch: &FrameBatch) -> Appended;
 
-    /// Like [`Sink::accept`], for sources that can push back (TCP, HTTP, files): frames that the store refused
-    /// with [`Refusal::LogFull`] are offered again after the commit that makes room. A sink that shows frames
-    /// live should override this, so that frames offered twice are shown once.
+    /// Does the same as [`Sink::accept`], for sources that can push back (TCP, HTTP, files): offers frames refused with
+    /// [`Refusal::LogFull`] again after the commit that makes room. A sink that shows frames live should override this,
+    /// so that frames offered twice are shown once.
     fn accept_waiting(&self, batch: &FrameBatch) -> Appended {
         offer_until_taken(self, batch)
     }
@@ -30,28 +30,28 @@ pub trait Sink: Send + Sync {
     /// Blocks until a commit is durable.
     fn wait_durable(&self, commit: CommitNumber) -> Result<(), Refusal>;
 
-    /// Puts an image or other bytes beside the frames of a stream, durable when it returns: frames may name them then by
-    /// the reference.
+    /// Stores an image or other bytes for a stream. They are durable when this returns, and frames may then contain the
+    /// reference.
     ///
     /// # Errors
-    /// A sink that keeps none, or as [`strongback_store::Store::blob`].
+    /// If the sink stores no blobs, or as for [`strongback_store::Store::blob`].
     fn put_blob(&self, stream: StreamId, _bytes: &[u8]) -> Result<BlobRef, BlobError> {
         Err(BlobError::NoBlobs { stream: format!("stream {}", stream.0) })
     }
 
-    /// Counts frames of a known stream that were rejected before they became frames.
+    /// Counts rejections of input for a known stream that did not become frames.
     fn count_rejected(&self, stream: StreamId, frames: u64);
 
-    /// Rises when stream and channel numbers given out earlier no longer hold (the store was reopened after a
-    /// failed disk). Sources then resolve their streams anew.
+    /// Returns a number that increases when earlier stream and channel numbers become invalid (the store was reopened
+    /// after a failed disk). Sources then resolve their streams again.
     fn generation(&self) -> u64 {
         0
     }
 }
 
-/// Most times in a row that frames are offered again without one of them being taken: about ten seconds.
+/// Maximum consecutive offers without any frame being accepted, about ten seconds.
 const FRUITLESS_OFFERS_MAX: u32 = 200;
-/// Longest pause before frames are offered again after a fruitless offer.
+/// Maximum pause after a fruitless offer.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 fn log_full(outcome: &Outcome) -> bool {
@@ -86,7 +86,7 @@ fn offer_until_taken<S: Sink + ?Sized>(sink: &S, batch: &FrameBatch) -> Appended
         if open.len() < before {
             fruitless = 0;
         } else {
-            // The commit that was waited for made no room: the log's tail has yet to be sealed.
+            // The commit made no room, because the log's tail has yet to be sealed.
             fruitless += 1;
             std::thread::sleep(Duration::from_millis(1 << fruitless.min(6)).min(PAUSE_MAX));
         }

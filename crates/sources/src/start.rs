@@ -1,34 +1,34 @@
-//! Why a source does not start.
+//! Errors that keep a source from starting.
 
 use strongback_store::Reject;
 
 use crate::udp::SocketError;
 
-/// Why a source does not start. Each names the source.
+/// Reason why a source does not start. Each variant names the source.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its socket cannot be had.
+    /// A socket error.
     #[error("source {name}: {source}")]
     Socket {
         /// Name of the source.
         name: String,
-        /// Why.
+        /// Cause.
         source: SocketError,
     },
-    /// The store refuses one of its streams.
+    /// A stream refused by the store.
     #[error("source {name}: {source}")]
     Stream {
         /// Name of the source.
         name: String,
-        /// Why.
+        /// Cause.
         source: Reject,
     },
-    /// No thread can be had.
+    /// A thread that could not be started.
     #[error("source {name}: {source}")]
     Thread {
         /// Name of the source.
         name: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
 }

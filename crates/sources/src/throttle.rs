@@ -1,6 +1,6 @@
-//! Keeps a log readable when a source misbehaves: so many lines a period, then only their number.
+//! Limits log lines when a source misbehaves: a few lines per period, then only their number.
 
-/// Lets through a few events a period and counts the rest.
+/// Rate limit that lets a few events per period pass and counts the rest.
 #[derive(Debug)]
 pub struct Throttle {
     burst: u32,
@@ -11,14 +11,14 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// At most `burst` events each `period_ns`.
+    /// Allows at most `burst` events every `period_ns`.
     pub fn new(burst: u32, period_ns: i64) -> Self {
         Throttle { burst, period_ns, since: i64::MIN, passed: 0, held: 0 }
     }
 
-    /// Whether an event at `now` passes, and how many were held back since the last that did.
+    /// Returns the number of events held back since the last that passed, or `None` if an event at `now` is held back.
     pub fn pass(&mut self, now: i64) -> Option<u64> {
-        // A clock that was set back begins a new period as well.
+        // Setting the clock back starts a new period, too.
         if now < self.since || now.saturating_sub(self.since) >= self.period_ns {
             self.since = now;
             self.passed = 0;
@@ -33,7 +33,7 @@ impl Throttle {
     }
 }
 
-/// The first bytes in hexadecimal, for a log.
+/// Formats the first bytes in hexadecimal, for a log.
 pub fn hex_sample(bytes: &[u8]) -> String {
     use std::fmt::Write;
     const SAMPLE_BYTES: usize = 48;

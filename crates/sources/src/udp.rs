@@ -1,5 +1,5 @@
-//! Datagrams from a UDP socket: received in batches, stamped by the kernel, counted, handed to a decoder.
-//! First stage of the path of a sample. It never waits on what comes after it.
+//! Receives datagrams from a UDP socket in batches with kernel timestamps, counts them, and passes them to a decoder.
+//! First stage of the path of a sample. Never waits for later stages.
 
 use std::io::{IoSliceMut, PipeReader};
 use std::net::{SocketAddr, UdpSocket};
@@ -22,53 +22,53 @@ use crate::notes::Note;
 use crate::throttle::Throttle;
 use crate::worker::{Worker, readable_or_woken, woken_within};
 
-/// Datagrams taken from the kernel at once: enough to make the system call cheap, few enough that the first
-/// does not wait for the last.
+/// Datagrams received per system call: enough to make the call cheap, few enough that the first does not wait for the
+/// last.
 const BATCH_DATAGRAMS: usize = 32;
-/// Bytes of the largest datagram there can be.
+/// Maximum size of a datagram in bytes.
 const DATAGRAM_BYTES: usize = 65_536;
-/// Passes over the sockets between two looks whether to stop, while datagrams come faster than they are taken.
+/// Passes over the sockets between two checks for a stop, while datagrams arrive faster than they are processed.
 const PASSES_A_LOOK: u32 = 16;
-/// What a datagram takes of the receive buffer beside its bytes, at the least: the kernel keeps more about each.
+/// Minimum overhead of a datagram in the receive buffer, in bytes.
 const DATAGRAM_BOOKS_BYTES: usize = 256;
-/// Time between two events on datagrams that the kernel dropped.
+/// Minimum interval between two events on datagrams dropped by the kernel.
 const DROPS_REPORTED_EACH_NS: i64 = 10_000_000_000;
-/// How long to leave a socket alone that returns errors.
+/// Pause after a socket error.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
-/// Time between two looks whether multicast groups are still joined.
+/// Interval between checks of multicast memberships.
 const MEMBERSHIP_LOOK: Duration = Duration::from_secs(1);
 
-/// Why a socket cannot be had. Each names the address and what to do.
+/// Socket error. Each variant names the address and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// It cannot be made or bound.
+    /// A socket that could not be created or bound.
     #[error("{address}: {doing}: {source}")]
     Socket {
-        /// Where it was to listen.
+        /// Address to listen on.
         address: SocketAddr,
-        /// What was being done.
+        /// Failed operation.
         doing: &'static str,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
-    /// There is no such interface.
+    /// A missing interface.
     #[error("{address}: this machine has no interface {interface:?}; its interfaces are {known}")]
     NoInterface {
-        /// Where it was to listen.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Name or address asked for.
+        /// Requested name or address.
         interface: String,
-        /// Names there are.
+        /// Names of the existing interfaces.
         known: String,
     },
 }
 
-/// What to listen to.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listen {
-    /// Address and port; a multicast group is joined.
+    /// Address and port. A multicast group is joined.
     pub address: SocketAddr,
-    /// Interface to join a multicast group on, by name or address.
+    /// Interface on which to join a multicast group, by name or address.
     pub interface: Option<String>,
 }
 
@@ -76,26 +76,27 @@ pub struct Listen {
 #[derive(Debug)]
 struct Socket {
     socket: UdpSocket,
-    /// Bytes of receive buffer the kernel gave.
+    /// Size of the receive buffer granted by the kernel, in bytes.
     receive_buffer_bytes: usize,
-    /// Datagrams that the kernel dropped so far, modulo 2³².
+    /// Datagrams dropped by the kernel so far, modulo 2³².
     kernel_drops: u32,
-    /// Of a group that is joined on interfaces that are named: their numbers. The kernel hands over what comes on any
-    /// interface on which anybody joined it; what came on others is another network's, and not taken.
+    /// For a group joined on named interfaces: their indexes. The kernel delivers datagrams from any interface on which
+    /// any program joined the group; those from other interfaces belong to another network and are ignored.
     only_from: Option<Vec<u32>>,
-    /// Once the receiver stops: bytes that are still taken, with those of [`DATAGRAM_BOOKS_BYTES`].
+    /// Once the receiver stops: bytes still to be read, including [`DATAGRAM_BOOKS_BYTES`] for each datagram.
     left_bytes: Option<usize>,
 }
 
 impl Socket {
-    /// Makes a socket, asks for kernel stamps, the drop counter and a large buffer.
+    /// Creates a socket and requests kernel timestamps, the drop counter and a large buffer.
     fn open(address: SocketAddr, asked_bytes: usize) -> Result<Socket, SocketError> {
         let errno = |doing: &'static str| move |e: Errno| SocketError::Socket { address, doing, source: e.into() };
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(family, SockType::Datagram, flags, None).map_err(errno("cannot make a socket"))?;
         if address.ip().is_multicast() {
-            // Several receivers of one group may run on one machine. Of another address the newest would get all packets.
+            // Several receivers of a group may run on one machine. With a unicast address, the newest would get all
+            // packets.
             setsockopt(&fd, sockopt::ReuseAddr, &true).map_err(errno("cannot share the address"))?;
             let told = match address.is_ipv4() {
                 true => setsockopt(&fd, sockopt::Ipv4PacketInfo, &true),
@@ -105,13 +106,13 @@ impl Socket {
         }
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(errno("no kernel stamps"))?;
         setsockopt(&fd, sockopt::RxqOvfl, &1).map_err(errno("no drop counter"))?;
-        // The forced size needs CAP_NET_ADMIN; without it the system's limit holds.
+        // The forced size needs CAP_NET_ADMIN. Without it, the system's limit applies.
         if setsockopt(&fd, sockopt::RcvBufForce, &asked_bytes).is_err() {
             setsockopt(&fd, sockopt::RcvBuf, &asked_bytes).map_err(errno("no receive buffer"))?;
         }
         bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).map_err(errno("cannot listen"))?;
         let socket = UdpSocket::from(fd);
-        // Linux keeps twice what was asked for, the second half for its own books.
+        // Linux allocates twice the requested size, the second half for its own bookkeeping.
         let got = getsockopt(&socket, sockopt::RcvBuf).map_err(errno("no receive buffer"))? / 2;
         if got < asked_bytes {
             tracing::warn!(
@@ -126,13 +127,13 @@ impl Socket {
         self.socket.local_addr()
     }
 
-    /// From now on takes only what the kernel can have by now: more may come for ever.
+    /// Limits further reads to what the kernel can hold by now, because more may arrive forever.
     fn begin_stop(&mut self) {
-        // The buffer has its second half, too, and takes one datagram more when it is nearly full.
+        // The buffer includes its second half, and accepts one more datagram when it is nearly full.
         self.left_bytes = Some(self.receive_buffer_bytes * 2 + DATAGRAM_BYTES);
     }
 
-    /// Notes that bytes were taken.
+    /// Records that bytes were read.
     fn took(&mut self, bytes: usize) {
         if let Some(left) = &mut self.left_bytes {
             *left = left.saturating_sub(bytes);
@@ -140,12 +141,12 @@ impl Socket {
     }
 }
 
-/// Who sent a datagram; looked at only where that is asked.
+/// Sender of a datagram, decoded only on request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peer(Option<SockaddrStorage>);
 
 impl Peer {
-    /// Its address and port, where the kernel said them.
+    /// Returns the address and port, if the kernel reported them.
     pub fn address(&self) -> Option<SocketAddr> {
         let address = self.0.as_ref()?;
         let v4 = address.as_sockaddr_in().map(|a| SocketAddr::from((a.ip(), a.port())));
@@ -153,20 +154,20 @@ impl Peer {
     }
 }
 
-/// What takes the datagrams of a receiver, on its thread.
+/// Consumer of a receiver's datagrams, on its thread.
 pub trait Datagrams: Send {
-    /// Takes one datagram. It must not wait.
+    /// Processes one datagram. Must not block.
     fn datagram(&mut self, bytes: &[u8], receive_time: i64, peer: &Peer);
 
-    /// All datagrams that were there have been handed over.
+    /// Marks the end of a batch of datagrams.
     fn batch_end(&mut self);
 }
 
-/// Sockets of one receiver, and the groups that are joined for them.
+/// Sockets of one receiver, with their group memberships.
 #[derive(Debug)]
 pub struct Sockets {
     sockets: Vec<Socket>,
-    /// What each was to listen on.
+    /// Address that each socket was to listen on.
     addresses: Vec<SocketAddr>,
     memberships: Vec<Membership>,
 }
@@ -175,11 +176,11 @@ impl Sockets {
     /// Listens on each address once, and joins the groups on their interfaces.
     ///
     /// # Errors
-    /// Where an address cannot be bound, a group not joined, an interface not found.
+    /// If an address cannot be bound, a group cannot be joined, or an interface does not exist.
     pub fn open(listens: &[Listen], receive_buffer_bytes: usize) -> Result<Sockets, SocketError> {
         let mut opened = Sockets { sockets: Vec::new(), addresses: Vec::new(), memberships: Vec::new() };
         for listen in listens {
-            // A group on two interfaces is one socket: each datagram comes once from each.
+            // A group on two interfaces uses one socket, which receives each datagram once per interface.
             if listen.address.port() == 0 || !opened.addresses.contains(&listen.address) {
                 opened.addresses.push(listen.address);
                 opened.sockets.push(Socket::open(listen.address, receive_buffer_bytes)?);
@@ -190,36 +191,36 @@ impl Sockets {
         Ok(opened)
     }
 
-    /// Notes on which interfaces the datagrams of each group are to come: their numbers change when they go and come back.
+    /// Updates the accepted interfaces of each group. Their indexes change when interfaces disappear and return.
     fn note_interfaces(&mut self) {
         for (socket, address) in self.sockets.iter_mut().zip(&self.addresses) {
             let of_group = self.memberships.iter().filter(|membership| membership.address() == *address);
-            // Where one of them is left to the routes of the system, any may be it.
+            // If one of the memberships leaves the interface to the system's routes, accept any interface.
             let only: Option<Vec<u32>> = of_group.map(Membership::interface_index).collect();
             socket.only_from = only.filter(|only| !only.is_empty());
         }
     }
 
-    /// Where they listen: the ports they got where they asked for 0.
+    /// Returns the local addresses, with the actual port for each requested port 0.
     ///
     /// # Errors
-    /// As the system has them.
+    /// If the system reports an error.
     pub fn local_addrs(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.sockets.iter().map(Socket::local_addr).collect()
     }
 }
 
-/// A thread that receives until it is stopped.
+/// Thread that receives until it is stopped.
 #[derive(Debug)]
 pub struct Receiver {
     worker: Worker,
 }
 
 impl Receiver {
-    /// Starts receiving. `name` is the thread's, for those who look at a running system.
+    /// Starts receiving. `name` is part of the thread's name.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If the thread cannot be started.
     pub fn start(
         name: &str,
         sockets: Sockets,
@@ -235,7 +236,8 @@ impl Receiver {
         Ok(Receiver { worker })
     }
 
-    /// Takes what the kernel still has, then ends the thread, also where more keeps coming. Returns once it has ended.
+    /// Processes what the kernel still holds, then ends the thread, even if more keeps arriving. Returns once it has
+    /// ended.
     pub fn stop(&mut self) {
         self.worker.stop();
     }
@@ -304,7 +306,7 @@ fn receive_until_woken(
     }
 }
 
-/// Reports datagrams that the kernel dropped: at the first, then at most every [`DROPS_REPORTED_EACH_NS`].
+/// Reporter of datagrams dropped by the kernel: at the first drop, then at most once per [`DROPS_REPORTED_EACH_NS`].
 #[derive(Debug, Default)]
 struct DropNotes {
     reported: u64,
@@ -332,7 +334,7 @@ impl DropNotes {
     }
 }
 
-/// Looks whether a group is still joined, and tells what changed.
+/// Checks whether a group is still joined, and reports changes.
 fn look_at(membership: &mut Membership, counts: &PacketCounts, now: &Now) {
     let (level, text) = match membership.look() {
         None => return,
@@ -351,7 +353,7 @@ fn look_at(membership: &mut Membership, counts: &PacketCounts, now: &Now) {
     counts.notes.add(Note { time: now(), level, text });
 }
 
-/// Takes what is there, a batch at most. Returns how much of the receive buffer it took at the least.
+/// Receives one batch at most. Returns a lower bound of the receive buffer space it freed, in bytes.
 fn receive_batch(
     socket: &mut Socket,
     buffer: &mut [u8],
@@ -361,8 +363,8 @@ fn receive_batch(
 ) -> Result<usize, Errno> {
     let mut slices: Vec<[IoSliceMut<'_>; 1]> =
         buffer.chunks_exact_mut(DATAGRAM_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
-    // Made anew for each call: the kernel shortens the control lengths it fills, and a reused header would cut
-    // off the drop counter, which comes only with the first drop.
+    // Allocated for each call: the kernel shortens the control lengths, and a reused header would cut off the drop
+    // counter, which is sent only after the first drop.
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(
         BATCH_DATAGRAMS,
         Some(nix::cmsg_space!(TimeSpec, u32, nix::libc::in6_pktinfo)),

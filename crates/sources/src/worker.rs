@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Milliseconds of one poll at most; longer waits are several.
+/// Maximum milliseconds of one poll. Longer waits use several.
 const POLL_MS_MAX: u128 = 60_000;
 
-/// A thread at work. Dropping it stops it.
+/// A running thread. Dropping it stops it.
 #[derive(Debug)]
 pub struct Worker {
     name: String,
@@ -20,11 +20,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread. `work` ends once its pipe can be read ([`readable_or_woken`], [`woken_within`]); `name` is the
-    /// thread's, for those who look at a running system.
+    /// Starts a thread. `work` must end once its pipe is readable ([`readable_or_woken`], [`woken_within`]). `name`
+    /// becomes the thread's name.
     ///
     /// # Errors
-    /// Where no pipe or thread can be had.
+    /// If the pipe or the thread cannot be created.
     pub fn start(name: String, work: impl FnOnce(&PipeReader) + Send + 'static) -> std::io::Result<Worker> {
         let (wait, wake) = std::io::pipe()?;
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || work(&wait))?;
@@ -34,7 +34,7 @@ impl Worker {
     /// Asks the thread to end; [`Worker::stop`] waits for it.
     pub fn begin_stop(&mut self) {
         if self.thread.is_some() {
-            // A pipe that cannot be written has lost its reader: the thread has ended already.
+            // If the pipe cannot be written, its reader is gone because the thread has ended.
             let _ = self.wake.write_all(&[1]);
         }
     }
@@ -56,8 +56,8 @@ impl Drop for Worker {
     }
 }
 
-/// Waits until one of `sockets` can be read or `wait` is woken, `time` at most (none: for ever); says whether it was
-/// woken. An interrupted wait ends early.
+/// Waits until one of `sockets` is readable or `wait` is woken, for at most `time` (`None` for no limit). Returns
+/// whether it was woken. An interrupted wait ends early.
 pub fn readable_or_woken<'a>(
     sockets: impl IntoIterator<Item = BorrowedFd<'a>>,
     wait: &'a PipeReader,
@@ -67,13 +67,13 @@ pub fn readable_or_woken<'a>(
     fds.extend(sockets.into_iter().map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
     let timeout = match time {
         None => PollTimeout::NONE,
-        // Rounded up: waking a little before the end would only wait again.
+        // Round up: waking shortly before the end would only mean waiting again.
         Some(time) => poll_timeout(time.as_micros().div_ceil(1_000)),
     };
     poll(&mut fds, timeout).is_ok() && fds[0].any().unwrap_or(true)
 }
 
-/// Waits for `time`; says whether it was woken.
+/// Waits for `time`. Returns early, with `true`, if woken.
 pub fn woken_within(wait: &PipeReader, time: Duration) -> bool {
     let until = Instant::now() + time;
     loop {
@@ -101,11 +101,11 @@ mod tests {
     fn a_worker_is_woken_once_and_waited_for() {
         let (told, tell) = mpsc::channel();
         let mut worker = Worker::start("test".to_owned(), move |wait| {
-            // Nobody wakes it yet.
+            // Not woken yet.
             assert!(!woken_within(wait, Duration::ZERO));
             let _ = told.send(());
             while !readable_or_woken([], wait, None) {}
-            // It stays woken.
+            // Stays woken.
             assert!(woken_within(wait, Duration::from_secs(60)));
             let _ = told.send(());
         })

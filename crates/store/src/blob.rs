@@ -1,15 +1,16 @@
-//! Blobs: images and other bytes beside the frames, in segments of their own.
+//! Blobs: images and other bytes that frames refer to, in segments of their own.
 //!
 //! ```text
 //!  writer ─> chunk ─> [segment of blobs] ─> sync ─> reference ─> cell of a frame ─> commit
 //!
 //!  | header page | chunk | chunk | last chunk, padding | chunk | …
 //! ```
-//! Invariants: a blob lies in one segment, its chunks one behind the other; all but the last have 128 KiB, the last is
-//! padded to 4 KiB. A segment has one writer at a time. No page is written twice. The reference is given after the sync
-//! that covers the last chunk, and the segment is in a checkpoint before its first byte: so a frame that names a blob
-//! is never durable before it. A segment of blobs has no footer: chunks say what they are. The bytes of it that a
-//! checkpoint counts are whole chunks, synced; in one with the bit *left* a cut may have torn any.
+//! Invariants: a blob lies in one segment, its chunks one behind the other; all but the last have 128 KiB, the last
+//! is padded to 4 KiB. A segment has one writer at a time. No page is written twice. The reference is returned after
+//! the sync that covers the last chunk, and the segment is in a checkpoint before its first byte is written, so a
+//! frame that names a blob is never durable before the blob. A segment of blobs has no footer: chunks describe
+//! themselves. The bytes of it that a checkpoint counts are whole chunks, synced; in one with the bit *left* a cut
+//! may have torn any of them.
 //!
 //! Chunk, a header of 64 bytes and the bytes behind it, little-endian:
 //!
@@ -44,69 +45,69 @@ pub use read::BlobReader;
 
 /// Bytes of a chunk's header.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 64;
-/// Bytes of a blob in each chunk but its last.
+/// Bytes of a blob in each chunk except its last.
 pub(crate) const CHUNK_BODY_BYTES: usize = BLOB_CHUNK_BYTES - CHUNK_HEADER_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBBC");
 const LAST: u32 = 1;
 
-/// Why a blob is not written.
+/// Reason why a blob was not written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BlobError {
-    /// The store takes nothing.
+    /// The store accepts no writes.
     #[error("{0}")]
     Refused(Refusal),
-    /// It is larger than a segment.
+    /// The blob is larger than a segment.
     #[error("{stream}: a blob of {size_bytes} bytes or more; the limit of this store is {max_bytes}")]
     TooLarge {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
-        /// Bytes that were given, or announced.
+        /// Bytes that were passed, or announced.
         size_bytes: u64,
-        /// The most there can be.
+        /// Max bytes of a blob.
         max_bytes: u64,
     },
-    /// Each blob that is being written has a segment to itself, and there are no more.
+    /// Every blob segment is in use: each blob that is being written has one to itself.
     #[error("{stream}: {writers} blobs are being written, the limit of this store; try again later")]
     Busy {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
-        /// Those that are being written.
+        /// Number of blobs being written.
         writers: usize,
     },
-    /// The stream takes none: it is not in this store, or one of its own tables.
+    /// The stream accepts no blobs: it is not in this store, or is one of the store's own tables.
     #[error("{stream}: does not accept blobs")]
     NoBlobs {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
     },
 }
 
-/// Most bytes of a blob in segments of a size: it lies behind the header page of an empty one.
+/// Returns the max bytes of a blob in segments of a size: it lies behind the header page of an empty one.
 pub(crate) fn most_bytes(segment_bytes: u64) -> u64 {
     let room = segment_bytes.min(SEGMENT_BYTES_MAX).saturating_sub(PAGE_BYTES as u64);
     let (whole, rest) = (room / BLOB_CHUNK_BYTES as u64, room % BLOB_CHUNK_BYTES as u64);
     whole * CHUNK_BODY_BYTES as u64 + rest.saturating_sub(CHUNK_HEADER_BYTES as u64)
 }
 
-/// Bytes that the chunks of a blob take, padding counted.
+/// Returns the bytes that the chunks of a blob take, including padding.
 pub(crate) fn padded_bytes(length_bytes: u64) -> u64 {
-    // One that has no bytes has a chunk all the same.
+    // An empty blob still has a chunk.
     let before = length_bytes.saturating_sub(1) / CHUNK_BODY_BYTES as u64;
     let last = length_bytes - before * CHUNK_BODY_BYTES as u64 + CHUNK_HEADER_BYTES as u64;
     before * BLOB_CHUNK_BYTES as u64 + last.next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// What the last chunk says of its blob.
+/// Fields of the last chunk that describe its blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
-    /// When it was finished.
+    /// Instant at which the blob was finished.
     pub(crate) stored: i64,
     pub(crate) length_bytes: u32,
     pub(crate) crc: u32,
 }
 
-/// The header of a chunk.
+/// Header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHeader {
     pub(crate) length_bytes: u32,
@@ -115,7 +116,7 @@ pub(crate) struct ChunkHeader {
     pub(crate) start: u32,
     pub(crate) index: u32,
     pub(crate) epoch: u32,
-    /// Of the last one of a blob.
+    /// Fields of the last chunk of a blob.
     pub(crate) whole: Option<Whole>,
     pub(crate) body_crc: u32,
 }
@@ -143,10 +144,10 @@ impl ChunkHeader {
         bytes
     }
 
-    /// Reads and checks the header at the beginning of `bytes`; what is behind it need not be there.
+    /// Reads and checks the header at the beginning of `bytes`; the chunk's body may be missing.
     ///
     /// # Errors
-    /// When it is none, is damaged, or contradicts itself.
+    /// When it is not a chunk header, is damaged, or contradicts itself.
     pub(crate) fn read(bytes: &[u8]) -> Result<ChunkHeader, FormatError> {
         let header = Cursor::new(bytes).take(CHUNK_HEADER_BYTES, "header of a blob's chunk")?;
         let mut fields = Cursor::new(header);
@@ -177,25 +178,25 @@ impl ChunkHeader {
         Ok(chunk)
     }
 
-    /// Where it lies in its segment.
+    /// Returns its offset in its segment.
     pub(crate) fn offset(&self) -> u64 {
         u64::from(self.start) + u64::from(self.index) * BLOB_CHUNK_BYTES as u64
     }
 
-    /// Bytes with padding: where the next chunk begins.
+    /// Returns the bytes with padding: the next chunk begins there.
     pub(crate) fn padded_bytes(&self) -> u64 {
         (CHUNK_HEADER_BYTES as u64 + u64::from(self.length_bytes)).next_multiple_of(PAGE_BYTES as u64)
     }
 
-    /// Whether it lies where it says, in the segment that it was written to.
+    /// Returns whether its fields match the segment and offset where it was found.
     pub(crate) fn is_at(&self, offset: u64, of: (u64, u64)) -> bool {
         (self.segment, self.generation) == of && self.offset() == offset
     }
 
-    /// The bytes behind the header that `bytes` begin with, checked.
+    /// Returns the body at the beginning of `bytes` after checking its checksum.
     ///
     /// # Errors
-    /// When they are not all there or are damaged.
+    /// When it is incomplete or damaged.
     pub(crate) fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
         let behind = bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default();
         let body = Cursor::new(behind).take(self.length_bytes as usize, "bytes of a blob's chunk")?;

@@ -1,5 +1,5 @@
-//! Blocks: a batch on disk. One origin, epoch, stream and layout version, one contiguous range of
-//! rows in row order.
+//! Blocks: a batch on disk. A block has one origin, epoch, stream and layout version, and holds one contiguous range
+//! of rows in row order.
 //!
 //! ```text
 //!  append ─> open block ─> seal ─> [block] ─> segment ─> scan
@@ -11,8 +11,8 @@
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `SBBK` |
 //! | 4 | 4 | length_bytes | whole block with header and padding, a multiple of 8 |
-//! | 8 | 2 | incompatible | feature bits; an unknown one: refuse |
-//! | 10 | 2 | compatible | feature bits; an unknown one: ignore |
+//! | 8 | 2 | incompatible | feature bits; refuse if any is unknown |
+//! | 10 | 2 | compatible | feature bits; ignore unknown ones |
 //! | 12 | 4 | flags | 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before, 16 mixed |
 //! | 16 | 16 | origin | node that received the frames |
 //! | 32 | 4 | epoch | opening of the store that received them |
@@ -27,7 +27,7 @@
 //! | 88 | 4 | body_crc | CRC32C of bytes 96 to length_bytes |
 //! | 92 | 4 | header_crc | CRC32C of bytes 0 to 92 |
 //!
-//! The body is a row of sections; `docs/format/store.md` has their tables.
+//! The body is a sequence of sections; `docs/format/store.md` has their tables.
 //! Invariants: `time_min ≤ time_max`, `stored_first ≤ stored_last`, `1 ≤ rows`, `first_row + rows` fits 64 bits.
 
 pub(crate) mod leaps;
@@ -60,7 +60,7 @@ const FLAG_SOURCE_CLOCK: u32 = 4;
 const FLAG_GAP_BEFORE: u32 = 8;
 const FLAG_MIXED: u32 = 16;
 
-/// Section numbers; those of [`SKIPPABLE`] and above may be passed over by a reader that does not know them.
+/// Section numbers. A reader skips an unknown section numbered [`SKIPPABLE`] or above.
 const SECTION_DIRECTORY: u8 = 1;
 const SECTION_VALUES: u8 = 2;
 pub(crate) const SECTION_PARTS: u8 = 3;
@@ -76,46 +76,46 @@ const SYSTEM_COLUMNS: usize = 4;
 const HAS_PARAMETERS: u8 = 0x80;
 const HAS_STATES: u8 = 0x40;
 
-/// What the header of a block says.
+/// Fields of a block's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Bytes of the block on disk, header and padding included.
+    /// Bytes of the block on disk, including header and padding.
     pub length_bytes: usize,
     /// Node that received the frames.
     pub origin: u128,
-    /// Opening of the store that received them.
+    /// Opening of the store that received the frames.
     pub epoch: u32,
-    /// Their stream.
+    /// Stream of the frames.
     pub stream: StreamId,
-    /// Its layout version when they were sealed.
+    /// Layout version of the stream when the block was sealed.
     pub layout_version: u32,
     /// Number of frames.
     pub rows: usize,
-    /// Row of the first one.
+    /// Row of the first frame.
     pub first_row: u64,
     /// Smallest and largest `time`.
     pub time: (i64, i64),
-    /// First and last instant at which its frames were stored.
+    /// First and last instant at which frames of the block were stored.
     pub stored: (i64, i64),
-    /// `time` never falls from row to row.
+    /// Whether `time` never decreases from row to row.
     pub time_sorted: bool,
-    /// Some `time` is not after every `time` of the stream's earlier blocks.
+    /// Whether some `time` is not after every `time` of the stream's earlier blocks.
     pub overlaps_previous: bool,
-    /// `time` is `source_time` where there is one.
+    /// Whether `time` is `source_time` where there is one.
     pub source_clock: bool,
-    /// Frames are known missing before the first one.
+    /// Whether frames are known missing before the first one.
     pub gap_before: bool,
-    /// Frames of many streams: see [`crate::block::mixed`].
+    /// Whether the block holds frames of many streams: see [`crate::block::mixed`].
     pub mixed: bool,
 }
 
 impl BlockHeader {
-    /// Row after the last.
+    /// Returns the row after the last.
     pub fn next_row(&self) -> u64 {
         self.first_row + self.rows as u64
     }
 
-    /// The flags as they are written.
+    /// Returns the flags as written to disk.
     pub(crate) fn flags(&self) -> u32 {
         let flags = [
             (self.time_sorted, FLAG_TIME_SORTED),
@@ -127,7 +127,7 @@ impl BlockHeader {
         flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag)
     }
 
-    /// A header of which nothing but the flags is known yet.
+    /// Returns a header of which only the flags are set.
     pub(crate) fn of_flags(flags: u32) -> Self {
         BlockHeader {
             length_bytes: 0,
@@ -177,10 +177,10 @@ pub(crate) fn put_header(header: &BlockHeader, body_crc: u32) -> [u8; HEADER_BYT
     bytes
 }
 
-/// Reads and checks the header at the beginning of `bytes`; the body need not be there.
+/// Reads and checks the header at the beginning of `bytes`; the body may be missing.
 ///
 /// # Errors
-/// When it is no block header, is damaged, newer, or contradicts itself.
+/// When it is not a block header, is damaged, has an unknown format, or contradicts itself.
 pub fn read_header(bytes: &[u8]) -> Result<BlockHeader, FormatError> {
     read_header_and_crc(bytes).map(|(header, _)| header)
 }
@@ -238,7 +238,7 @@ pub(crate) fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), Fo
     Ok((header, body_crc))
 }
 
-/// Splits a group's bytes into its blocks: offset and header of each, or the first error and where.
+/// Splits a group's bytes into blocks. Yields offset and header of each, or the first error and its offset.
 pub fn headers(bytes: &[u8]) -> impl Iterator<Item = Result<(Range<usize>, BlockHeader), (usize, FormatError)>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -264,7 +264,7 @@ pub fn headers(bytes: &[u8]) -> impl Iterator<Item = Result<(Range<usize>, Block
     })
 }
 
-/// Makes the checksums of a block fit its bytes again: for tests that attack what lies behind them.
+/// Recomputes the checksums of a block, for tests that attack what lies behind them.
 #[doc(hidden)]
 pub fn forge_checksums(bytes: &mut [u8]) {
     let Some(length) = bytes.get(4..8).and_then(|b| b.try_into().ok()).map(|b| u32::from_le_bytes(b) as usize) else {

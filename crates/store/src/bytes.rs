@@ -1,80 +1,80 @@
-//! Little-endian fields, varints and a bounded reader: what every part of the format is written with.
+//! Little-endian fields, varints and a bounds-checked reader, used by every part of the format.
 
 pub(crate) mod fields;
 
-/// Why bytes are not what the format says. No variant is ever a panic or an allocation.
+/// Violation of the format found while decoding. Decoding never panics or allocates without bound because of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The bytes end too early.
     #[error("{what}: needs {needed} bytes, {had} are left")]
     Truncated {
-        /// What was being read.
+        /// Name of what was being read.
         what: &'static str,
-        /// Bytes it takes.
+        /// Number of bytes required.
         needed: usize,
-        /// Bytes there are.
+        /// Number of bytes left.
         had: usize,
     },
-    /// Not the kind of thing expected here.
+    /// The magic number is not the expected one.
     #[error("{what}: starts with {found:#010x}, expected {expected:#010x}")]
     Magic {
-        /// What was expected.
+        /// Name of what was expected.
         what: &'static str,
-        /// Its first four bytes, as a little-endian number.
+        /// Expected first four bytes, as a little-endian number.
         expected: u32,
-        /// The first four bytes found.
+        /// First four bytes found.
         found: u32,
     },
     /// The bytes are not those that were written.
     #[error("{what}: checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
-        /// What is damaged.
+        /// Name of what is damaged.
         what: &'static str,
-        /// CRC32C that stands beside the bytes.
+        /// CRC32C stored with the bytes.
         expected: u32,
         /// CRC32C of the bytes found.
         found: u32,
     },
-    /// Written by a newer version that says older ones must not read it.
+    /// The data was written by a newer version that requires newer readers.
     #[error("{what} {found:#x} is newer than this program reads")]
     Unsupported {
-        /// Feature word, version, section, type or codec.
+        /// Name of the feature word, version, section, type or codec.
         what: &'static str,
-        /// Its number.
+        /// Number found.
         found: u64,
     },
-    /// A count or length beyond its limit.
+    /// A count or length exceeds its limit.
     #[error("{what}: {found}, at most {limit}")]
     Limit {
-        /// What is counted.
+        /// Name of what is counted.
         what: &'static str,
-        /// The number found.
+        /// Number found.
         found: u64,
-        /// The most there may be.
+        /// Maximum allowed.
         limit: u64,
     },
-    /// Written with a part that this program was built without.
+    /// The data uses a part of the format that this program was built without.
     #[error("{what}: cannot be read, as this program was built without the feature {feature} of strongback-store")]
     LeftOut {
-        /// What it is.
+        /// Name of the part.
         what: &'static str,
-        /// The feature of the build.
+        /// Feature of the build that provides it.
         feature: &'static str,
     },
-    /// Fields that contradict each other.
+    /// Fields contradict each other.
     #[error("malformed: {what}")]
     Malformed {
-        /// The contradiction.
+        /// Description of the contradiction.
         what: &'static str,
     },
 }
 
-/// Shorthand for [`FormatError::Malformed`].
+/// Returns [`FormatError::Malformed`].
 pub(crate) fn malformed(what: &'static str) -> FormatError {
     FormatError::Malformed { what }
 }
 
-/// Refuses a count beyond its limit.
+/// Checks a count against its limit.
 pub(crate) fn check_limit(what: &'static str, found: u64, limit: usize) -> Result<usize, FormatError> {
     if found > limit as u64 {
         return Err(FormatError::Limit { what, found, limit: limit as u64 });
@@ -82,7 +82,7 @@ pub(crate) fn check_limit(what: &'static str, found: u64, limit: usize) -> Resul
     Ok(found as usize)
 }
 
-/// A reader over bytes that never reads past their end.
+/// Reader over bytes that never reads past their end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -93,12 +93,12 @@ impl<'a> Cursor<'a> {
         Cursor { bytes }
     }
 
-    /// Bytes not yet read.
+    /// Returns the number of bytes not yet read.
     pub(crate) fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The bytes not yet read, all at once.
+    /// Consumes and returns all bytes not yet read.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
@@ -155,7 +155,7 @@ impl<'a> Cursor<'a> {
         self.array(what).map(f64::from_le_bytes)
     }
 
-    /// LEB128: seven bits a byte, least significant first, at most ten bytes.
+    /// Reads a LEB128 varint: seven bits a byte, least significant first, at most ten bytes.
     pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, FormatError> {
         let mut value = 0u64;
         for index in 0..10 {
@@ -171,17 +171,17 @@ impl<'a> Cursor<'a> {
         Err(malformed("varint over 64 bits"))
     }
 
-    /// A varint whose lowest bit is the sign (zigzag).
+    /// Reads a varint whose lowest bit is the sign (zigzag).
     pub(crate) fn signed(&mut self, what: &'static str) -> Result<i64, FormatError> {
         self.varint(what).map(unzigzag)
     }
 
-    /// A varint that must not pass a limit.
+    /// Reads a varint that must not exceed a limit.
     pub(crate) fn count(&mut self, what: &'static str, limit: usize) -> Result<usize, FormatError> {
         check_limit(what, self.varint(what)?, limit)
     }
 
-    /// A varint length and that many bytes of UTF-8.
+    /// Reads a varint length and that many bytes of UTF-8.
     pub(crate) fn text(&mut self, what: &'static str, limit: usize) -> Result<&'a str, FormatError> {
         let len = self.count(what, limit)?;
         std::str::from_utf8(self.take(len, what)?).map_err(|_| malformed("text is not UTF-8"))
@@ -208,17 +208,17 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Bytes that a varint takes.
+/// Returns the number of bytes that a varint takes.
 pub(crate) fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Small magnitudes become small numbers: 0, −1, 1, −2, … → 0, 1, 2, 3, ….
+/// Maps small magnitudes to small numbers: 0, −1, 1, −2, … → 0, 1, 2, 3, ….
 pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The inverse of [`zigzag`].
+/// Inverts [`zigzag`].
 pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }

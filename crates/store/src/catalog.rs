@@ -1,21 +1,22 @@
-//! The catalog: streams and channels, growing while the store runs.
+//! The catalog of streams and channels, which grows while the store runs.
 //!
 //! Records (little-endian; text is a u16 length and UTF-8; an optional is 0, or 1 and 8 bytes):
 //!
 //! ```text
 //! stream:   u32 id, text table, u16 tags, (text key, text value)…, body, u16 retention group
 //! channels: u32 id, body                            of a stream that is known
-//! body:     u32 serial (rises with each record of the stream), text source, u8 clock, optional expected_period_ns, optional sequence_modulus,
+//! body:     u32 serial (rises with each record of the stream), text source, u8 clock, optional expected_period_ns,
+//!           optional sequence_modulus,
 //!           u32 layout version, u16 shape, u16 first shape with a sequence (65,535: none),
 //!           u16 channels in all, u16 n, n × channel,
 //!           u16 m, m × (u16 channel, u16 shape, u8 type)     what each shape added or widened
 //! channel:  u16 index, u32 id, u8 type, u8 interpolation and reduction (see below), [f64 bound], text name,
 //!           text source_name, text unit, text description
 //! ```
-//! The type of arrays of a fixed length is its code and that length less one (u16).
-//! The lower four bits of a channel's byte are its interpolation (0 hold, 1 linear), the upper four its reduction (0 none,
-//! 1 step, 2 deadband, 3 swinging door); of the last two the bound follows.
-//! A shape is a list of types: 0 has none, and each later one follows from the changes up to it.
+//! The type of a fixed-length array is its code, followed by the length minus one (u16). The lower four bits of the
+//! byte for interpolation and reduction are the interpolation (0 hold, 1 linear), the upper four the reduction (0 none,
+//! 1 step, 2 deadband, 3 swinging door). The last two are followed by the bound. A shape is a list of types: 0 is
+//! empty, and each later one results from the changes up to it.
 
 pub(crate) mod definition;
 pub(crate) mod group;
@@ -34,23 +35,23 @@ use crate::model::row::{RowShape, Shapes};
 use crate::model::stream::*;
 use crate::{ChannelType, Reject};
 
-/// All streams at one moment. Cheap to clone; replaced, never changed.
+/// All streams at one moment. Cheap to clone; replaced instead of modified.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Rises with each change.
+    /// Version; increases with each change.
     pub version: u64,
     /// Streams by [`StreamId`].
     pub streams: StreamList,
 }
 
 impl Catalog {
-    /// The stream of an id.
+    /// Returns the stream of an id.
     pub fn stream(&self, id: StreamId) -> Option<&Arc<Stream>> {
         self.streams.get(id.0 as usize)
     }
 }
 
-/// A channel added or widened by a shape.
+/// Channel that a shape added or widened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeChange {
     pub(crate) channel: u16,
@@ -58,21 +59,21 @@ pub(crate) struct ShapeChange {
     pub(crate) kind: ChannelType,
 }
 
-/// How the shapes of a stream came about.
+/// History of a stream's shapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ShapeHistory {
-    /// In the order of their shapes.
+    /// Changes in the order of their shapes.
     pub(crate) changes: Vec<ShapeChange>,
     /// Newest shape.
     pub(crate) newest: u16,
     /// First shape whose rows have a sequence.
     pub(crate) sequenced_from: Option<u16>,
-    /// Rises with each record of the stream.
+    /// Serial number; increases with each record of the stream.
     pub(crate) serial: u32,
 }
 
 impl ShapeHistory {
-    /// The types of a shape.
+    /// Returns the channel types of a shape.
     pub(crate) fn kinds(&self, shape: u16) -> Vec<ChannelType> {
         let mut kinds = Vec::new();
         for change in self.changes.iter().filter(|c| c.shape <= shape) {
@@ -84,28 +85,28 @@ impl ShapeHistory {
         kinds
     }
 
-    /// The row shape of a number.
+    /// Returns the row shape of a shape number.
     pub(crate) fn shape(&self, number: u16, shapes: &mut Shapes) -> Arc<RowShape> {
         let has_sequence = self.sequenced_from.is_some_and(|from| number >= from);
         shapes.get(has_sequence, self.kinds(number))
     }
 }
 
-/// Histories in use: most streams of a table came about in the same way.
+/// Shared shape histories: most streams of a table have the same one.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     known: hashbrown::HashSet<Arc<ShapeHistory>, foldhash::fast::RandomState>,
 }
 
 impl Histories {
-    /// One for all that are equal.
+    /// Returns the shared instance of a history.
     pub(crate) fn share(&mut self, mut history: ShapeHistory) -> Arc<ShapeHistory> {
         if let Some(known) = self.known.get(&history) {
             return known.clone();
         }
         history.changes.shrink_to_fit();
         let history = Arc::new(history);
-        // A long one is rarely shared, and a stream that grows channel by channel would leave each behind.
+        // Long histories are rarely shared, and a stream that grows channel by channel would leave each one behind.
         if history.changes.len() <= 64 {
             if self.known.len() >= 4096 {
                 self.known.retain(|known| Arc::strong_count(known) > 1);
@@ -116,20 +117,20 @@ impl Histories {
     }
 }
 
-/// What resolving a spec against a stream comes to.
+/// Result of applying a spec to a stream.
 pub(crate) struct Growth {
-    /// The stream afterwards; none if nothing changed.
+    /// New version of the stream; `None` if nothing changed.
     pub(crate) stream: Option<Stream>,
-    /// Channels added or changed.
+    /// Indices of the channels that were added or changed.
     pub(crate) touched: Vec<u16>,
-    /// Types added or widened, for the next shape.
+    /// Channels whose types were added or widened, for the next shape.
     pub(crate) retyped: Vec<(u16, ChannelType)>,
-    /// For each channel of the spec.
+    /// Index of each channel of the spec.
     pub(crate) indices: Vec<ChannelIndex>,
 }
 
-/// Refuses the tables of the store's own to everyone else, whether or not they exist, in any case: SQL finds a table
-/// without regard to it.
+/// Checks that only the store itself uses its own tables, whether or not they exist. Case is ignored, as SQL finds
+/// tables regardless of it.
 pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject> {
     let schema = key.table.split('.').next().unwrap_or_default();
     if internal || !schema.eq_ignore_ascii_case("strongback") {
@@ -139,7 +140,7 @@ pub(crate) fn check_owner(key: &StreamKey, internal: bool) -> Result<(), Reject>
     Err(Reject::BadName { name, why: "tables named strongback are the store's own" })
 }
 
-/// Whether a key can be.
+/// Checks whether a key is valid.
 pub(crate) fn check_key(key: &StreamKey) -> Result<(), Reject> {
     let bad = |name: &str, why| Err(Reject::BadName { name: name.chars().take(64).collect(), why });
     if key.tags.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
@@ -168,7 +169,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Reject> {
     }
 }
 
-/// Whether a text of a definition can be read again: the log and the footers of segments hold as many bytes of each.
+/// Checks that a text of a definition can be read back: the log and the footers of segments limit its length.
 fn check_text(text: &str, too_long: &'static str) -> Result<(), Reject> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(Reject::BadName { name: text.chars().take(64).collect(), why: too_long });
@@ -176,7 +177,7 @@ fn check_text(text: &str, too_long: &'static str) -> Result<(), Reject> {
     Ok(())
 }
 
-/// Names of columns that every table has.
+/// Returns whether a column name is used by every table or by a tag of the stream.
 fn is_reserved(name: &str, key: &StreamKey) -> bool {
     let stem = name.strip_suffix("_ns").unwrap_or(name);
     matches!(stem, "time" | "receive_time" | "source_time")
@@ -184,7 +185,7 @@ fn is_reserved(name: &str, key: &StreamKey) -> bool {
         || key.tag(name).is_some()
 }
 
-/// What a stream becomes when its source describes it by `spec`. New channels get ids from `next_channel`.
+/// Returns the changes to a stream when its source describes it by `spec`. New channels get ids from `next_channel`.
 pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Result<Growth, Reject> {
     check_text(&spec.source, "a source over 65,535 bytes")?;
     let mut channels: Vec<Channel> = Vec::new();
@@ -192,7 +193,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
     let mut growth = Growth { stream: None, touched: Vec::new(), retyped: Vec::new(), indices: Vec::new() };
     let mut next_channel = next_channel;
     let old = &before.layout.channels;
-    // Many channels asked for of a wide stream: one table of names instead of a walk for each.
+    // For many requested channels of a wide stream, build a table of names instead of searching for each.
     let table: Option<hashbrown::HashMap<&str, u16, foldhash::fast::RandomState>> = (old.len() * spec.channels.len()
         > 256)
         .then(|| old.iter().enumerate().rev().map(|(i, c)| (c.source_name.as_str(), i as u16)).collect());
@@ -201,7 +202,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
         check_text(&asked.unit, "a unit over 65,535 bytes")?;
         check_text(&asked.description, "a description over 65,535 bytes")?;
         let now: &[Channel] = if cloned { &channels } else { old };
-        // A known name is mostly its first channel, with the same type: no list is made for it.
+        // A known name usually refers to its first channel with the same type, which needs no copy of the list.
         let first = match &table {
             Some(table) => table.get(asked.name.as_str()).map(|&i| i as usize),
             None => now.iter().position(|c| c.source_name == asked.name),
@@ -249,7 +250,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
         if found.is_none() {
             let conflict = channels.iter().any(|c| c.source_name == asked.name);
             let name = column_name(&channels, &before.key, asked, conflict);
-            // The second column of a conflict is of the widest type of its kind, so that there is no third.
+            // The second column of a conflict gets the widest type of its kind, so that there is never a third.
             let channel_type = if conflict { second_type(asked.channel_type) } else { asked.channel_type };
             check_reduction(&before.key, asked, channel_type, Reduction::None)?;
             channels.push(Channel {
@@ -314,7 +315,7 @@ pub(crate) fn grow(before: &Stream, spec: &StreamSpec, next_channel: u32) -> Res
     Ok(growth)
 }
 
-/// Whether a channel can get the reduction that its source asks for. What is stored under one is not read back by
+/// Checks whether a channel can get the requested reduction. Data stored with one reduction cannot be read back with
 /// another.
 fn check_reduction(key: &StreamKey, asked: &ChannelSpec, kind: ChannelType, has: Reduction) -> Result<(), Reject> {
     let why = match has {
@@ -345,7 +346,7 @@ fn column_name(channels: &[Channel], key: &StreamKey, asked: &ChannelSpec, confl
     } else {
         asked.name.clone()
     };
-    // Another channel may be called just so.
+    // Another channel may already have this name.
     let stem = name.clone();
     let mut n = 2;
     while channels.iter().any(|c| c.name == name) || is_reserved(&name, key) {
@@ -355,7 +356,7 @@ fn column_name(channels: &[Channel], key: &StreamKey, asked: &ChannelSpec, confl
     name
 }
 
-/// The record of a whole stream.
+/// Encodes the record of a whole stream.
 pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory, group: Group) -> Vec<u8> {
     let mut p = Put::default();
     p.u32(stream.id.0);
@@ -371,7 +372,7 @@ pub(crate) fn encode_stream(stream: &Stream, history: &ShapeHistory, group: Grou
     p.0
 }
 
-/// The record of some channels of a stream.
+/// Encodes the record of some channels of a stream.
 pub(crate) fn encode_channels(
     stream: &Stream,
     history: &ShapeHistory,
@@ -418,9 +419,9 @@ fn put_body(p: &mut Put, stream: &Stream, history: &ShapeHistory, touched: &[u16
     }
 }
 
-/// A body as read.
+/// Decoded body of a record.
 pub(crate) struct Body {
-    /// Rises with each record of the stream.
+    /// Serial number; increases with each record of the stream.
     pub(crate) serial: u32,
     source: String,
     clock: Clock,
@@ -447,7 +448,7 @@ pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Bo
     Some((id, key, body, Group(t.u16()?)))
 }
 
-/// Reads the record of some channels.
+/// Reads the record of some channels of a stream.
 pub(crate) fn decode_channels(t: &mut Take<'_>) -> Option<(StreamId, Body)> {
     Some((StreamId(t.u32()?), take_body(t)?))
 }
@@ -496,7 +497,8 @@ fn take_body(t: &mut Take<'_>) -> Option<Body> {
     })
 }
 
-/// The stream and history after a body; none if it does not fit what was before.
+/// Applies a body to a stream and its history. Returns the new stream, or `None` if the body does not fit the previous
+/// state.
 pub(crate) fn apply_body(
     id: StreamId,
     key: StreamKey,
@@ -535,7 +537,7 @@ pub(crate) fn apply_body(
     })
 }
 
-/// Notes columns that got another type, and that frames have a sequence from here on.
+/// Records columns whose type was added or changed, and that frames have a sequence from here on.
 pub(crate) fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, ChannelType)], sequenced: bool) {
     if retyped.is_empty() && !sequenced {
         return;
@@ -547,7 +549,7 @@ pub(crate) fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, Channe
     }
 }
 
-/// Returns the channels of a catalog that match any of some patterns, stream by stream; each once.
+/// Returns the channels of a catalog that match any of some patterns, stream by stream, each once.
 ///
 /// # Errors
 /// If comparing takes too long.

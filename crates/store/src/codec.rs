@@ -1,10 +1,10 @@
-//! Column codecs: values of one channel to bytes and back, lossless.
+//! Column codecs: lossless encoding of the values of one channel.
 //!
 //! ```text
 //!  Batch ─> [codec] ─> block ─> segment
 //! ```
-//! Which codec a column takes is decided here, by what fits and what is smaller; the block's directory
-//! notes it. [`CodecMemory`] carries from block to block what was learned of a channel.
+//! The codec of a column is chosen here, by what fits and what is smallest, and noted in the block's directory.
+//! [`CodecMemory`] carries what was learned about a channel from block to block.
 
 pub mod stats;
 
@@ -23,34 +23,34 @@ use crate::codec::quantised::ValueGrid;
 use crate::model::batch::ColumnValues;
 use crate::model::value::{ChannelType, Value};
 
-/// How a column's values are encoded. The numbers are part of the format.
+/// Encoding of a column's values. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Codec {
-    /// No value at all.
+    /// No values.
     None = 0,
-    /// Little-endian values, or text one after the other.
+    /// Little-endian values, or texts one after the other.
     Plain = 1,
     /// One value for all rows.
     Constant = 2,
-    /// Differences, frame of reference, divisor, run lengths.
+    /// Integers by differences, frame of reference, divisor and run lengths.
     Integer = 3,
-    /// Quantised frame of reference.
+    /// Floats by quantised frame of reference.
     Quantised = 4,
     /// The `pco` library's standalone format.
     Pco = 5,
-    /// Distinct texts and indices.
+    /// Distinct texts, and indices to them.
     Dictionary = 6,
-    /// Equal to the other time column: no bytes.
+    /// Times equal to the other time column, which take no bytes.
     SameTime = 7,
-    /// Differences to the other time column.
+    /// Differences from the other time column.
     TimeDifference = 8,
-    /// Arrays by element, in tiles that are columns of their own.
+    /// Arrays by element, in tiles that are encoded as separate columns.
     Tiles = 9,
 }
 
 impl Codec {
-    /// The codec of a format code, if this version knows it.
+    /// Returns the codec of a format code, or `None` if this version does not know it.
     pub fn from_code(code: u8) -> Option<Codec> {
         use Codec::*;
         [None, Plain, Constant, Integer, Quantised, Pco, Dictionary, SameTime, TimeDifference, Tiles]
@@ -58,7 +58,7 @@ impl Codec {
             .copied()
     }
 
-    /// Lower-case name, as `store inspect` shows it.
+    /// Returns the lower-case name shown by `store inspect`.
     pub fn name(self) -> &'static str {
         match self {
             Codec::None => "none",
@@ -75,30 +75,29 @@ impl Codec {
     }
 }
 
-/// How hard to try.
+/// Trade-off between encoding time and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// Beside ingest: nanoseconds a value count.
+    /// During ingest, where nanoseconds a value count.
     #[default]
     Seal,
-    /// In the background: bytes count.
+    /// During compaction in the background, where bytes count.
     Settle,
 }
 
-/// What was learned of the channels of one stream: 32 bytes each. A new one is always right, it only
-/// costs the learning again.
+/// Knowledge about the channels of one stream: 32 bytes each. An empty one is always valid, but must be learned again.
 #[derive(Clone, Debug, Default)]
 pub struct CodecMemory {
     channels: Vec<ChannelMemory>,
 }
 
 impl CodecMemory {
-    /// Knows nothing.
+    /// Returns an empty memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes it holds.
+    /// Returns the allocated size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.channels.capacity() * size_of::<ChannelMemory>()
     }
@@ -111,25 +110,25 @@ impl CodecMemory {
     }
 }
 
-/// What was learned of one channel.
+/// Knowledge about one channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChannelMemory {
     grid: Option<ValueGrid>,
-    /// Blocks to pass before learning is tried again, and how often it failed in a row.
+    /// Blocks to skip before learning is tried again, and the number of failures in a row.
     learn_rest: u8,
     learn_failures: u8,
-    /// Blocks to pass before `pco` is tried again, and how often it did not pay in a row.
+    /// Blocks to skip before `pco` is tried again, and how many times in a row it did not pay.
     pco_rest: u8,
     pco_failures: u8,
 }
 
-/// After the n-th failure in a row, how many blocks to leave it: 1, 2, 4, … 128.
+/// Sets the number of blocks to skip after the n-th failure in a row: 1, 2, 4, … 128.
 fn back_off(rest: &mut u8, failures: &mut u8) {
     *rest = 1 << (*failures).min(7);
     *failures = failures.saturating_add(1);
 }
 
-/// Space reused between columns.
+/// Buffers reused between columns.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     quantised: quantised::QuantisedScratch,
@@ -137,11 +136,11 @@ pub(crate) struct Scratch {
     other: Vec<u8>,
 }
 
-/// What was appended for a column's values.
+/// Result of encoding a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoded {
     pub(crate) codec: Codec,
-    /// Bytes of parameters at the beginning of what was appended.
+    /// Bytes of parameters at the start of the output.
     pub(crate) parameter_bytes: usize,
 }
 
@@ -151,7 +150,7 @@ impl Encoded {
     }
 }
 
-/// Appends the values of a column, every one of which is valid. Those of arrays are [`tiles::encode`]'s.
+/// Appends the values of a column, all of which must be valid. Arrays are encoded by [`tiles::encode`].
 pub(crate) fn encode(
     values: &ColumnValues,
     memory: &mut ChannelMemory,
@@ -209,7 +208,7 @@ pub(crate) fn encode(
     }
 }
 
-/// `scratch.integers` holds the same values.
+/// Encodes integers; `scratch.integers` must hold the same values.
 fn encode_integers<T: pcodec::PcoNumber>(
     values: &[T],
     effort: Effort,
@@ -220,7 +219,7 @@ fn encode_integers<T: pcodec::PcoNumber>(
     integer::encode(&scratch.integers, out);
     let packed_len = out.len() - start;
     if effort == Effort::Settle && packed_len > values.len() / 4 && pcodec::encode(values, 8, &mut scratch.other) {
-        // Worth its slower decoding only where it saves a good part.
+        // Slower to decode, so use it only if it saves more than an eighth.
         if scratch.other.len() + packed_len / 8 < packed_len {
             out.truncate(start);
             out.extend_from_slice(&scratch.other);
@@ -285,7 +284,7 @@ fn encode_floats<F: Float>(
     }
 }
 
-/// Learns the grid anew and keeps what it gives if that is smaller than what `out` holds from `start`.
+/// Learns the grid again and keeps its encoding if that is smaller than what `out` holds from `start`.
 fn relearn<F: Float>(
     values: &[F],
     memory: &mut ChannelMemory,
@@ -322,7 +321,7 @@ fn relearn<F: Float>(
 /// Reads `count` values of a type.
 ///
 /// # Errors
-/// When the bytes are not what `codec` writes for this many values.
+/// If the bytes are not what `codec` writes for this many values.
 pub(crate) fn decode(
     kind: ChannelType,
     codec: Codec,
@@ -446,10 +445,10 @@ fn mismatch(codec: Codec) -> FormatError {
     FormatError::Unsupported { what: "codec for this type: code", found: codec as u64 }
 }
 
-/// The same values in a wider type (see [`ChannelType::widen`]).
+/// Converts values to a wider type (see [`ChannelType::widen`]).
 ///
 /// # Errors
-/// When the wider type does not hold them.
+/// If the wider type does not hold the values.
 pub(crate) fn widen(values: ColumnValues, to: ChannelType) -> Result<ColumnValues, FormatError> {
     let from = values.channel_type();
     if from == to {

@@ -1,8 +1,8 @@
-//! The one way to bytes that survive: every read and write of the engine goes through [`Disk`].
+//! Access to persistent bytes: every read and write of the engine goes through [`Disk`].
 //!
-//! Files are named without a path: a store lives in one folder ([`real`]), or in one [`volume`] of a fixed size, in
-//! which [`fixed`] gives each file its place. For the tests `fault` keeps a live and a durable image and cuts between
-//! any two writes.
+//! Files are named without a path. A store is in one folder ([`real`]), or in one [`volume`] of a fixed size, in which
+//! [`fixed`] assigns each file its place. For tests, `fault` keeps a live and a durable image, and can cut the power
+//! between any two writes.
 
 use std::io;
 use std::sync::Arc;
@@ -22,113 +22,113 @@ pub(crate) mod volume;
 #[cfg(any(test, feature = "fault-disk"))]
 pub(crate) mod fault;
 
-/// Unit of alignment of every write that must be durable by itself.
+/// Alignment, in bytes, of every write that must be durable on its own.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// The folder of a store.
+/// Folder of a store.
 pub(crate) trait Disk: Send + Sync {
-    /// The folder as messages name it.
+    /// Returns the name of the folder for messages.
     fn path(&self) -> String;
 
-    /// Takes the folder for this process until the returned value is dropped; none: another has it.
+    /// Locks the folder for this process until the returned value is dropped. Returns `None` if another process holds
+    /// the lock.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
 
-    /// Opens an existing file to read and write.
+    /// Opens an existing file for reading and writing.
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Makes a file of a size whose bytes are allocated and read as zeros, or empties an existing one.
+    /// Creates a file whose bytes are allocated and read as zeros, or truncates an existing one.
     fn create(&self, name: &str, size_bytes: u64, access: Access) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Removes a file. Durable after [`Disk::sync`].
+    /// Removes a file. The removal is durable after [`Disk::sync`].
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Names and sizes of all files.
+    /// Returns the names and sizes of all files.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
-    /// Makes names durable.
+    /// Makes the names of files durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Lets go of what is cached of the files, as far as that can be had: after a failed sync the cache shows
-    /// what the disk does not hold and no later sync writes.
+    /// Drops cached contents of the files, as far as the system allows it. After a failed sync, the cache shows data
+    /// that is not on the disk and that no later sync will write.
     fn forget_cached(&self);
 
-    /// As [`Disk::forget_cached`], of some of the files alone.
+    /// Drops cached contents of some files, like [`Disk::forget_cached`].
     fn forget_cached_of(&self, _names: &[String]) {
         self.forget_cached();
     }
 
-    /// Size of the file system in bytes, and what of it is free to this process.
+    /// Returns the size of the file system and the bytes that are free to this process.
     fn space(&self) -> io::Result<(u64, u64)>;
 
-    /// Whether the file system says that it can be read only.
+    /// Returns whether the file system reports that it is read-only.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// What tells a file from a copy of it: its inode.
+    /// Returns the file's inode, which differs in a copy of the file.
     fn identity(&self, name: &str) -> io::Result<u64>;
 
-    /// 128 random bits.
+    /// Returns 128 random bits.
     fn random(&self) -> io::Result<u128>;
 
-    /// Where everything lies, if the size is fixed: then nothing grows, and files that come and go have slots.
+    /// Returns the regions of a store of a fixed size, in which nothing grows and segment files have slots.
     fn layout(&self) -> Option<&Regions> {
         None
     }
 
-    /// The slot of a file, where files have slots.
+    /// Returns the slot of a file, if files have slots.
     fn slot_of(&self, _name: &str) -> Option<u32> {
         None
     }
 
-    /// Says, at opening, that a file has a slot. False: there is no such slot, or another has it.
+    /// Assigns a slot to a file at opening. Returns `false` if there is no such slot, or if another file has it.
     fn put_into_slot(&self, _name: &str, _slot: u32) -> bool {
         false
     }
 
-    /// Slots that no file has.
+    /// Returns the number of slots without a file.
     fn free_slots(&self) -> u64 {
         0
     }
 }
 
-/// How a file is written.
+/// Mode in which a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Page-aligned writes, each durable once `sync` returned: past the page cache where that works.
+    /// Page-aligned writes that bypass the page cache if possible. Each is durable once `sync` returned.
     Log,
-    /// Through the page cache.
+    /// Writes through the page cache.
     Buffered,
 }
 
-/// An open file of a [`Disk`].
+/// Open file of a [`Disk`].
 pub(crate) trait DiskFile: Send + Sync {
-    /// Reads from an offset until the buffer is full or the file ends; returns how many bytes it read.
+    /// Reads from an offset until the buffer is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all bytes at an offset. For [`Access::Log`] both are multiples of [`PAGE_BYTES`].
+    /// Writes all bytes at an offset. For [`Access::Log`], offset and length are multiples of [`PAGE_BYTES`].
     fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()>;
 
     /// Makes all finished writes of this file durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Lets go of what is cached of it, as far as that can be had: the next read is of the disk.
+    /// Drops cached contents of the file, as far as the system allows it, so that the next read reads the disk.
     fn forget_cached(&self) {}
 
-    /// Whether it has a name still: what is written to one without goes when it is closed.
+    /// Returns whether the file still has a name. Data written to a file without one is lost when it is closed.
     fn is_linked(&self) -> bool {
         true
     }
 
-    /// Sets the size in bytes, where files have sizes of their own; a larger one reads as zeros. Returns the size
-    /// that it has.
+    /// Sets the size in bytes, if files have sizes of their own. New bytes read as zeros. Returns the resulting size.
     fn truncate(&self, size_bytes: u64) -> io::Result<u64>;
 }
 
-/// Bytes at a page-aligned address, which writes past the page cache need. Kept and reused.
+/// Reusable buffer at a page-aligned address, as required for writes that bypass the page cache.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     bytes: Vec<u8>,
@@ -137,7 +137,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Room for this many bytes, content unspecified but initialised; keeps its memory if it suffices.
+    /// Sets the length. The content is unspecified but initialised. The memory is kept if it suffices.
     pub(crate) fn resize(&mut self, len: usize) {
         if self.bytes.len() < len + PAGE_BYTES {
             self.bytes = vec![0; len + PAGE_BYTES];
@@ -147,7 +147,7 @@ impl Pages {
         self.len = len;
     }
 
-    /// These bytes, padded with zeros to whole pages.
+    /// Copies bytes into a buffer, padded with zeros to whole pages.
     pub(crate) fn of(bytes: &[u8]) -> Pages {
         let mut pages = Pages::default();
         pages.resize(bytes.len().next_multiple_of(PAGE_BYTES));
@@ -156,25 +156,25 @@ impl Pages {
         pages
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the capacity of the buffer in bytes.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    /// The bytes, to change.
+    /// Returns the bytes for writing.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }
 
-/// Reads until the buffer is full or the file ends, however little a call of `read` gives: it is given what is to be
-/// filled and how many bytes came before.
+/// Reads until the buffer is full or the file ends. `read` may return less than requested; it receives the part to fill
+/// and the number of bytes read so far.
 pub(crate) fn read_full(
     buffer: &mut [u8],
     mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,
@@ -191,14 +191,14 @@ pub(crate) fn read_full(
     Ok(done)
 }
 
-/// Reads exactly `len` bytes or says that the file ends before.
+/// Reads exactly `len` bytes, or returns an error if the file ends before.
 pub(crate) fn read_exact(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];
     read_exact_into(file, offset, &mut buffer)?;
     Ok(buffer)
 }
 
-/// As [`read_exact`], into memory that is there.
+/// Reads exactly as many bytes as the buffer holds, like [`read_exact`].
 pub(crate) fn read_exact_into(file: &dyn DiskFile, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     let got = file.read_at(buffer, offset)?;
     if got < buffer.len() {
@@ -210,13 +210,13 @@ pub(crate) fn read_exact_into(file: &dyn DiskFile, offset: u64, buffer: &mut [u8
     Ok(())
 }
 
-/// Names the file in an error of the disk.
+/// Returns a function that adds the file's path to an error of the disk.
 pub(crate) fn io_error(disk: &dyn Disk, file: &str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = format!("{}/{file}", disk.path());
     move |source| OpenError::Io { path, source }
 }
 
-/// Lets the next read of a file be of the disk.
+/// Drops cached contents of a file, so that the next read reads the disk.
 pub(crate) fn forget_cached(file: &dyn DiskFile) {
     if !mutant::is_active(Mutant::KeepCached) {
         file.forget_cached();

@@ -1,10 +1,10 @@
-//! What a store's folder, or file or device of a fixed size, holds, read without opening the store: `strongback store
-//! inspect` and `verify`.
+//! Reports the contents of a store, a folder or a file or device of a fixed size, without opening it: `strongback
+//! store inspect` and `verify`.
 //!
-//! Nothing is written and no lock is taken, so a running store may be looked at; what it writes meanwhile is seen
-//! or not. [`Depth::Footers`] reads superblock, log headers, and of each sealed segment its footer;
-//! [`Depth::Everything`] reads and decodes every block and recomputes its statistics. Damage never ends the walk:
-//! it is listed with file and offset.
+//! Nothing is written and no lock is taken, so a running store may be inspected; its concurrent writes may be missed.
+//! [`Depth::Footers`] reads superblock, log headers, and the footer of each sealed segment; [`Depth::Everything`]
+//! reads and decodes every block and recomputes its statistics. Damage never ends the inspection: it is listed with
+//! file and offset.
 
 mod blobs;
 mod picture;
@@ -32,47 +32,47 @@ use crate::segment::directory::{Segment, SegmentEntry, SegmentState, file_name};
 
 pub use picture::Picture;
 
-/// How much of a store to read.
+/// Extent of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Headers and footers: time in proportion to the number of segments.
+    /// Headers and footers; takes time proportional to the number of segments.
     Footers,
     /// Every byte.
     Everything,
 }
 
-/// The superblock as found.
+/// Contents of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Random id made with the store.
+    /// Random id created with the store.
     pub origin: u128,
     /// Number of its newest opening.
     pub epoch: u32,
-    /// Rises with each change of the superblock.
+    /// Generation; rises with each change of the superblock.
     pub generation: u64,
-    /// Copies of the two that are valid.
+    /// Number of valid copies, of two.
     pub valid_copies: usize,
 }
 
-/// The commit log as found.
+/// State of the commit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogUse {
     /// Bytes of the ring.
     pub ring_bytes: u64,
     /// Bytes of whole commits that recovery would read.
     pub used_bytes: u64,
-    /// Those commits.
+    /// Number of those commits.
     pub commits: u64,
-    /// Number of the newest.
+    /// Number of the newest commit.
     pub newest_commit: u64,
-    /// Whether the newest ends a clean shutdown.
+    /// Whether the newest commit ends a clean shutdown.
     pub clean: bool,
 }
 
-/// A segment as found.
+/// State of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
-    /// Its file, by its name in the folder.
+    /// Name of its file in the folder.
     pub file: String,
     /// Number of the segment.
     pub id: u64,
@@ -80,118 +80,118 @@ pub struct SegmentUse {
     pub group: String,
     /// Whether it has a footer.
     pub sealed: bool,
-    /// Whether it stands for older ones, with larger blocks.
+    /// Whether it is compacted: it replaces older segments and has larger blocks.
     pub settled: bool,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
     /// Bytes of its blocks.
     pub block_bytes: u64,
-    /// Blocks, a mixed one counted once.
+    /// Number of blocks; a mixed one counts once.
     pub blocks: u64,
-    /// Of a segment of blobs, which holds no blocks: how many, and their bytes.
+    /// Number of blobs and their bytes, for a segment of blobs, which holds no blocks.
     pub blobs: Option<(u64, u64)>,
-    /// Frames.
+    /// Number of frames.
     pub rows: u64,
     /// Smallest and largest `time`.
     pub time: Option<(i64, i64)>,
 }
 
-/// The file that is allocated for the next segment.
+/// File that is preallocated for the next segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpareFile {
-    /// Its name in the folder.
+    /// Name in the folder.
     pub file: String,
-    /// Its bytes, all zeros.
+    /// Bytes of the file, all zeros.
     pub file_bytes: u64,
 }
 
-/// What a fixed size is used for.
+/// Use of a fixed size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedUse {
-    /// Bytes of the whole.
+    /// Total size in bytes.
     pub size_bytes: u64,
-    /// Bytes of each slot: a segment's.
+    /// Bytes of a slot, which holds one segment.
     pub slot_bytes: u64,
-    /// Slots.
+    /// Number of slots.
     pub slots: u64,
-    /// Slots that hold a segment.
+    /// Number of slots that hold a segment.
     pub taken: u64,
 }
 
-/// A stream as found in segments.
+/// State of a stream, as found in segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamUse {
-    /// Its name, as footers say it; its number where none does.
+    /// Name according to footers, or its number if none has it.
     pub name: String,
-    /// Channels of the widest block or definition.
+    /// Number of channels of the widest block or definition.
     pub channels: usize,
-    /// Blocks, parts of mixed ones too.
+    /// Number of blocks, including parts of mixed ones.
     pub blocks: u64,
-    /// Frames.
+    /// Number of frames.
     pub rows: u64,
-    /// First row and the one after the last.
+    /// First row, and the one after the last.
     pub row_range: (u64, u64),
-    /// Bytes of its blocks; of mixed blocks its share by rows.
+    /// Bytes of its blocks; of a mixed block its share by rows.
     pub block_bytes: u64,
-    /// Cells that are values; none unless every block was read.
+    /// Number of cells with a value; `None` unless every block was read.
     pub points: Option<u64>,
     /// Smallest and largest `time`.
     pub time: Option<(i64, i64)>,
-    /// Rows that no block holds although later ones are there.
+    /// Number of rows missing between those that blocks hold.
     pub missing_rows: u64,
-    /// Channels with a reduction, as footers say it: `rpm: deadband(50)`.
+    /// Lossy channels, according to footers: `rpm: deadband(50)`.
     pub reductions: Vec<String>,
-    /// Bytes of its blocks by the age of their segments, from the oldest to the newest; empty where it has none.
+    /// Bytes of its blocks by the age of their segments, from the oldest to the newest; empty if it has none.
     by_age: Vec<f32>,
 }
 
-/// All that was found.
+/// Result of an inspection.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// The folder, file or device.
+    /// Path of the folder, file or device.
     pub folder: String,
-    /// If its size is fixed.
+    /// Use of the fixed size, if it is fixed.
     pub fixed: Option<FixedUse>,
-    /// Who the store is, if a copy of the superblock is valid.
+    /// Identity of the store, if a copy of the superblock is valid.
     pub identity: Option<Identity>,
-    /// Its log.
+    /// State of the log.
     pub log: LogUse,
-    /// Its segments, oldest first.
+    /// Segments, oldest first.
     pub segments: Vec<SegmentUse>,
-    /// The spare segment, if there is one.
+    /// Spare segment, if there is one.
     pub spare: Option<SpareFile>,
     /// Streams that have blocks.
     pub streams: BTreeMap<StreamId, StreamUse>,
-    /// Blocks whose every value was decoded.
+    /// Number of blocks of which every value was decoded.
     pub verified_blocks: u64,
-    /// Streams whose statistics pyramid in a segment was made again from their blocks.
+    /// Number of streams whose statistics pyramid in a segment was recomputed from their blocks.
     pub verified_pyramids: u64,
-    /// What is wrong.
+    /// Damage found.
     pub damage: Vec<Damage>,
-    /// Where the segment at hand stands among all, by age.
+    /// Place of the current segment among all, by age.
     age_cell: usize,
-    /// Blobs that are whole, and that cells name.
+    /// Intact blobs, and blobs that cells name.
     whole_blobs: BTreeSet<BlobRef>,
     named_blobs: BTreeSet<BlobRef>,
 }
 
 impl Inspection {
-    /// Whether nothing is wrong.
+    /// Returns whether nothing is damaged.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
 
-    /// Bytes of blocks over all segments.
+    /// Returns the bytes of blocks over all segments.
     pub fn block_bytes(&self) -> u64 {
         self.segments.iter().map(|s| s.block_bytes).sum()
     }
 
-    /// Blobs over all segments, and their bytes.
+    /// Returns the number of blobs over all segments, and their bytes.
     pub fn blobs(&self) -> (u64, u64) {
         self.segments.iter().filter_map(|s| s.blobs).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
-    /// Cells that are values, if every block was read.
+    /// Returns the number of cells with a value, if every block was read.
     pub fn points(&self) -> Option<u64> {
         self.streams.values().map(|s| s.points).sum()
     }
@@ -201,13 +201,13 @@ impl Inspection {
     }
 }
 
-/// Looks at the store of a folder, or of a file or block device of a fixed size.
+/// Inspects the store in a folder, or in a file or block device of a fixed size.
 ///
 /// # Errors
-/// When there is no store or the disk refuses; damage is no error but part of what is returned.
+/// When there is no store or the disk fails; damage is not an error but part of the result.
 pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
     let mut found = inspect_once(path, depth)?;
-    // A running store removes what it just named, or writes over it: what was damage then is looked at again.
+    // A running store removes or overwrites what was just named, so apparent damage is checked again.
     for _ in 0..AGAIN_MAX {
         if found.is_sound() || stood_still(path, &found)? {
             break;
@@ -217,7 +217,7 @@ pub fn inspect(path: &Path, depth: Depth) -> io::Result<Inspection> {
     Ok(found)
 }
 
-/// Whether the superblock is as it was when the store was looked at.
+/// Returns whether the superblock is unchanged since the inspection.
 fn stood_still(path: &Path, found: &Inspection) -> io::Result<bool> {
     let mut now = Inspection::default();
     let place = StorePlace::open(path, &mut now)?;
@@ -225,7 +225,7 @@ fn stood_still(path: &Path, found: &Inspection) -> io::Result<bool> {
     Ok(now.identity == found.identity)
 }
 
-/// How often a store that goes on meanwhile is looked at again.
+/// Max number of repetitions while a store is running.
 const AGAIN_MAX: usize = 5;
 
 fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
@@ -237,7 +237,7 @@ fn inspect_once(path: &Path, depth: Depth) -> io::Result<Inspection> {
         return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
     let (mut listed, mut spare, mut gone) = (SegmentsByNumber::new(), None, BTreeSet::new());
-    // Whether all is known that should be there.
+    // Whether everything that should exist is known.
     let mut whole = false;
     if let Some(superblock) = read_superblock(&place, &mut found)? {
         spare = Some(file_name(superblock.next_segment));
@@ -320,7 +320,7 @@ fn read_superblock(place: &StorePlace, found: &mut Inspection) -> io::Result<Opt
             Some(SuperblockState::Newer(what)) => {
                 found.damaged(names::SUPERBLOCK, offset, format!("{what}: written by a newer version"))
             }
-            // A copy not written yet is all zeros.
+            // A copy that was never written is all zeros.
             _ if page.iter().all(|byte| *byte == 0) && page.len() == PAGE_BYTES => {}
             _ => found.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
         }
@@ -333,7 +333,7 @@ fn read_superblock(place: &StorePlace, found: &mut Inspection) -> io::Result<Opt
     Ok(newest)
 }
 
-/// Follows the chain of commits from the tail on.
+/// Follows the chain of commits from the tail.
 fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection) -> io::Result<()> {
     let name = names::LOG;
     found.log.ring_bytes = superblock.log_bytes;
@@ -360,7 +360,7 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
         if log::unit_bytes(header.len as usize) > ring {
             break;
         }
-        // The records may run over the ring's end.
+        // The records may wrap around the ring's end.
         let start = offset + log::UNIT_HEADER_BYTES as u64;
         let first = (ring - start).min(header.len.into()) as usize;
         let mut crc = crc32c::crc32c(file.read_at(&mut records, start, first)?);
@@ -369,7 +369,8 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
             crc = crc32c::crc32c_append(crc, file.read_at(&mut records, 0, rest)?);
         }
         if crc != header.crc {
-            // The last unit may be torn; recovery stops here as well. One that a later unit follows was whole.
+            // The last unit may be torn, and recovery stops here as well; a unit that is followed by another one was
+            // whole.
             let next = header.link();
             let after = file.read_at(&mut bytes, next.position % ring, log::UNIT_HEADER_BYTES)?;
             if UnitHeader::decode(after).is_some_and(|after| after.follows(&next)) {
@@ -386,30 +387,30 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
     Ok(())
 }
 
-/// What the newest checkpoint says of a segment.
+/// Checkpoint entry of a segment.
 #[derive(Clone, Copy, Debug)]
 struct ListedSegment {
-    /// Bytes of it that were durable.
+    /// Bytes that were durable.
     bytes: u64,
-    /// Whether it has a footer; of blobs, whether no more are written to it.
+    /// Whether it has a footer or, for blobs, is no longer written to.
     sealed: bool,
-    /// Of blobs: a cut may have torn any of it.
+    /// Whether a cut may have torn any of its blobs.
     left: bool,
-    /// Blocks in it; of blobs these.
+    /// Number of blocks or, for blobs, of blobs.
     blocks: u64,
     blobs: bool,
-    /// Where it stands among the others.
+    /// Place among the others.
     place: u64,
-    /// Its slot, where the size is fixed.
+    /// Slot, in a store of fixed size.
     slot: Option<u32>,
 }
 
 /// Segments by number.
 type SegmentsByNumber = BTreeMap<u64, ListedSegment>;
 
-/// Follows the parts of the checkpoint that the superblock names.
+/// Reads the parts of the checkpoint that the superblock names.
 ///
-/// What another one stands for, or settle is writing, is no segment: its numbers go to `gone`.
+/// Segments that were replaced, or that compaction is writing, are not listed: their numbers are added to `gone`.
 fn read_checkpoint(
     place: &StorePlace,
     superblock: &Superblock,
@@ -465,7 +466,7 @@ fn read_checkpoint(
     Ok(listed)
 }
 
-/// How a format error reads in a list of damage.
+/// Formats a format error for a list of damage.
 fn reason(error: &FormatError) -> String {
     error.to_string()
 }

@@ -15,15 +15,16 @@
 //! | [`BlobWriter::finish`] | the bytes of the blob are on disk; the frame that refers to it needs a commit |
 //! | [`Store::close`] | everything is durable and sealed; the next opening has nothing to recover |
 //!
-//! After a crash, [`Store::open`] restores exactly the committed frames. Frames appended after the last commit are gone,
-//! and the numbers of their rows are given to new frames in the next *epoch*. A write or sync that fails never counts as
-//! a commit: the store then refuses all writes until it is opened again.
+//! After a crash, [`Store::open`] restores exactly the committed frames. Frames appended after the last commit are
+//! lost, and their row numbers are given to new frames in the next *epoch*. A write or sync that fails never counts as
+//! a commit: the store then refuses all writes until it is reopened.
 //!
 //! # Example
 //!
 //! ```
 //! use strongback_store::{
-//!     ChannelSpec, ChannelType, FrameBatch, FrameHead, Outcome, Scan, Store, StoreOptions, StreamKey, StreamSpec, Value,
+//!     ChannelSpec, ChannelType, FrameBatch, FrameHead, Outcome, Scan, Store, StoreOptions, StreamKey, StreamSpec,
+//!     Value,
 //! };
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -52,9 +53,9 @@
 //!
 //! # Where to start reading
 //!
-//! [`Store`] is the whole interface for writing, [`View`] for reading. A frame passes through the modules in this order:
-//! `append` (row numbers, duplicates, gaps, open blocks), `engine` (the commit), `log`, `upkeep` (sealing, expiry,
-//! compaction), `segment`. `open` recovers a store. Modules import only those listed before them in
+//! [`Store`] is the whole interface for writing, [`View`] for reading. A frame passes through the modules in this
+//! order: `append` (row numbers, duplicates, gaps, open blocks), `engine` (the commit), `log`, `upkeep` (sealing,
+//! expiry, compaction), `segment`. `open` recovers a store. Modules import only those listed before them in
 //! `tests/walls/wings.rs`.
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! The commit log: a ring of pages written once before use and recycled for ever after.
+//! The commit log: a ring of pages that is written once before use, and then reused for ever.
 //!
-//! Each commit is one *unit*, page-aligned, at a position that only rises (`position % ring` is its offset
-//! in the file `log`; a unit may run over the ring's end). Header, little-endian:
+//! Each commit is one *unit*: page-aligned, at a position that only increases. `position % ring` is its offset in the
+//! file `log`, and a unit may wrap around the end of the ring. Header, little-endian:
 //!
 //! ```text
 //! offset size field
@@ -17,9 +17,9 @@
 //! 56     4    CRC32C of the records
 //! 60     4    CRC32C of bytes 0 to 60
 //! ```
-//! The chain of a unit is FNV-1a (64 bits) over its 64 header bytes. A unit follows another if its position
-//! is where that one ended, its commit number is one more, its epoch is the same or (flag bit 0) a higher
-//! one, and it names the other's chain. Records are described in [`crate::log::record`].
+//! The chain of a unit is FNV-1a (64 bits) over its 64 header bytes. A unit follows another if its position is where
+//! that one ended, its commit number is one more, its epoch is the same or (flag bit 0) higher, and it contains the
+//! other's chain. Records are described in [`crate::log::record`].
 
 pub(crate) mod checkpoint;
 pub(crate) mod record;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 
-/// Bytes of a unit's header.
+/// Size of a unit's header in bytes.
 pub(crate) const UNIT_HEADER_BYTES: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBLU");
@@ -40,20 +40,20 @@ pub(crate) const BEGINS_EPOCH: u32 = 1;
 /// Flag of the last unit of a clean shutdown.
 pub(crate) const CLEAN: u32 = 2;
 
-/// What the next unit must follow.
+/// State that the next unit must follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Where the next unit begins.
+    /// Position at which the next unit begins.
     pub(crate) position: u64,
     /// Number of the last commit.
     pub(crate) commit: u64,
-    /// Its chain.
+    /// Chain of the last unit.
     pub(crate) chain: u64,
-    /// Its epoch.
+    /// Epoch of the last unit.
     pub(crate) epoch: u32,
 }
 
-/// A unit's header.
+/// Header of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) epoch: u32,
@@ -67,7 +67,7 @@ pub(crate) struct UnitHeader {
 }
 
 impl UnitHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     pub(crate) fn encode(&self) -> [u8; UNIT_HEADER_BYTES] {
         let mut b = [0; UNIT_HEADER_BYTES];
         b[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -84,14 +84,14 @@ impl UnitHeader {
         b
     }
 
-    /// The header in these bytes, if its magic and checksum fit.
+    /// Decodes a header. Returns `None` if its magic or checksum does not match.
     pub(crate) fn decode(b: &[u8]) -> Option<UnitHeader> {
         let header = b.get(..UNIT_HEADER_BYTES)?;
         let fits = header[..4] == MAGIC.to_le_bytes() && header[60..] == crc32c::crc32c(&header[..60]).to_le_bytes();
         if fits { UnitHeader::fields(header) } else { None }
     }
 
-    /// What stands where a header's fields are.
+    /// Decodes the fields of a header without checking it.
     fn fields(b: &[u8]) -> Option<UnitHeader> {
         let b: &[u8; UNIT_HEADER_BYTES] = b.get(..UNIT_HEADER_BYTES)?.try_into().ok()?;
         let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
@@ -108,18 +108,18 @@ impl UnitHeader {
         })
     }
 
-    /// What a unit after this one must follow.
+    /// Returns the state that the next unit must follow.
     pub(crate) fn link(&self) -> Link {
         let mut chain = 0xcbf2_9ce4_8422_2325_u64;
         for byte in self.encode() {
             chain = (chain ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        // Saturated only where the numbers are forged: no position and no commit is that far.
+        // Saturates only for forged numbers: no real position or commit is that large.
         let position = self.position.saturating_add(unit_bytes(self.len as usize));
         Link { position, commit: self.commit, chain, epoch: self.epoch }
     }
 
-    /// Whether it follows.
+    /// Returns whether the unit follows the given state.
     pub(crate) fn follows(&self, link: &Link) -> bool {
         self.position == link.position
             && self.commit.checked_sub(1) == Some(link.commit)
@@ -128,19 +128,19 @@ impl UnitHeader {
     }
 }
 
-/// Bytes that a unit with this many bytes of records takes in the ring.
+/// Returns the bytes that a unit with `records` bytes of records takes in the ring.
 pub(crate) fn unit_bytes(records: usize) -> u64 {
     (UNIT_HEADER_BYTES + records).next_multiple_of(PAGE_BYTES) as u64
 }
 
-/// The ring's file.
+/// File of the ring.
 pub(crate) struct Ring {
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) size_bytes: u64,
 }
 
 impl Ring {
-    /// Writes pages at a position.
+    /// Writes pages at a position, wrapping around the end of the ring.
     fn write(&self, pages: &Pages, position: u64, spill: &mut Pages) -> io::Result<()> {
         let offset = position % self.size_bytes;
         let bytes = pages.as_slice();
@@ -157,7 +157,7 @@ impl Ring {
     }
 }
 
-/// The end of the log to which commits are written, one at a time.
+/// Writer of commits at the end of the log, one at a time.
 pub(crate) struct LogWriter {
     pub(crate) ring: Arc<Ring>,
     pub(crate) link: Link,
@@ -165,17 +165,17 @@ pub(crate) struct LogWriter {
     spill: Pages,
     /// Bytes written since opening.
     pub(crate) written_bytes: u64,
-    /// Whether the next unit begins the epoch.
+    /// Whether the next unit begins an epoch.
     begins: bool,
 }
 
 impl LogWriter {
-    /// A writer that goes on after `link`.
+    /// Creates a writer that continues after `link`.
     pub(crate) fn new(ring: Arc<Ring>, link: Link) -> LogWriter {
         LogWriter { ring, link, pages: Pages::default(), spill: Pages::default(), written_bytes: 0, begins: false }
     }
 
-    /// Leaves it to the first unit to begin the epoch, and makes durable what recovery found.
+    /// Marks the first unit to begin the epoch, and makes durable what recovery found.
     pub(crate) fn begin_later(&mut self) -> io::Result<()> {
         self.begins = true;
         self.ring.file.sync()
@@ -208,7 +208,7 @@ impl LogWriter {
         self.written_bytes += size as u64;
         self.link = header.link();
         self.begins = false;
-        // One large commit must not hold its memory for ever.
+        // Do not keep the memory of a large commit for ever.
         if size > 16 << 20 {
             self.pages = Pages::default();
         }
@@ -216,32 +216,32 @@ impl LogWriter {
     }
 }
 
-/// Reads units one after the other, in large pieces.
+/// Reader of units one after the other, in large pieces.
 pub(crate) struct LogReader<'a> {
     ring: &'a Ring,
     link: Link,
-    /// Position before which no unit can begin a second lap.
+    /// Position at which the next lap of the ring begins; no unit may extend beyond it.
     limit: u64,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     start: u64,
 }
 
-/// Bytes of one read of recovery.
+/// Bytes read at a time during recovery.
 const READ_BYTES: u64 = 1 << 20;
 
 impl<'a> LogReader<'a> {
-    /// Reads what follows `link`.
+    /// Creates a reader of the units after `link`.
     pub(crate) fn new(ring: &'a Ring, link: Link) -> Self {
         LogReader { ring, link, limit: link.position + ring.size_bytes, buffer: Vec::new(), start: link.position }
     }
 
-    /// The link after the last whole unit.
+    /// Returns the link after the last complete unit.
     pub(crate) fn link(&self) -> Link {
         self.link
     }
 
-    /// Makes sure that the buffer holds `len` bytes from the link's position on.
+    /// Reads until the buffer holds `len` bytes from the link's position on. Returns whether it does.
     fn fill(&mut self, len: u64) -> io::Result<bool> {
         let position = self.link.position;
         if position + len > self.limit {
@@ -268,8 +268,8 @@ impl<'a> LogReader<'a> {
         Ok(true)
     }
 
-    /// The next whole unit that follows: its header and records. None: the log ends here.
-    /// `check` off is a mutant of the tests: it takes what it finds.
+    /// Reads the next complete unit that follows: its header and records. Returns `None` at the end of the log. `check`
+    /// is only off for a mutant of the tests, which accepts whatever it finds.
     pub(crate) fn next_unit(&mut self, check: bool) -> io::Result<Option<(UnitHeader, &[u8])>> {
         if !self.fill(PAGE_BYTES as u64)? {
             return Ok(None);
@@ -292,8 +292,8 @@ impl<'a> LogReader<'a> {
         Ok(Some((header, &self.buffer[at..end])))
     }
 
-    /// Bytes after the last whole unit that look like a unit of the same lap cut short, or are what is left of one: its
-    /// header does not fit its checksum, and still says where it lies or what it follows.
+    /// Returns the bytes after the last complete unit that look like a truncated unit of the same lap, or like its
+    /// remains. Remains have a header that fails its checksum, but whose position or chain still fits.
     pub(crate) fn torn_bytes(&mut self) -> io::Result<u64> {
         if !self.fill(PAGE_BYTES as u64)? {
             return Ok(0);
@@ -311,11 +311,12 @@ impl<'a> LogReader<'a> {
         Ok(if header.follows(&self.link) { unit_bytes(header.len as usize) } else { 0 })
     }
 
-    /// Newest whole headers in the next MiB that no log can have behind its end.
+    /// Returns the newest commits whose complete headers are in the next MiB, where no intact log can have them.
     ///
-    /// A unit is written when the one before it is durable, so what lies before one of a later commit was, and is not as
-    /// it was written. Headers are looked for at every page, also where the values of an earlier lap stand: one counts
-    /// only where a unit of its number can lie, each before it taking a page at least.
+    /// A unit is written when the one before it is durable. Units before one of a later commit were therefore durable,
+    /// and are not as they were written. Every page is searched for headers, including pages with values of an earlier
+    /// lap. A header counts only if a unit with its number can be there, given that each unit before it takes at least
+    /// a page.
     pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
         let link = self.link;
         let room = READ_BYTES.min(self.limit.saturating_sub(link.position));
@@ -340,11 +341,11 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Commits whose headers stand behind the log's end.
+/// Commits whose headers were found behind the log's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// The newest of the lap that ends there: those between are damaged.
+    /// Newest commit of the lap that ends there: those in between are damaged.
     pub(crate) same_lap: Option<u64>,
-    /// The newest of a later lap: the log has been written over since what names its beginning.
+    /// Newest commit of a later lap: the log was overwritten after the position of its beginning was recorded.
     pub(crate) later_lap: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The words of the store: values, streams, frames, options, and why something is refused.
+//! The data model of the store: values, streams, frames, options, limits and refusals.
 
 pub(crate) mod array;
 pub mod batch;

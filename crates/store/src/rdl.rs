@@ -6,12 +6,13 @@
 //! elements = element { "," element } [ "," ]
 //! element = name type [ "NULL" ] [ "WITH" "CODEC" codec [ "PARAMS" "(" name "=" number { "," … } ")" ] ]
 //! type    = "int8" … "int64" | "uint8" … "uint64" | "float" | "double" | "boolean" | "string", or ours: "i8" … "f64";
-//!           numbers and booleans with "[" length "]" or "[" "]" behind: arrays of that length, or of any
-//! codec   = "SampledAlgorithm" | "StepAlgorithm" | "DeadbandAlgorithm" | "SwingingDoorAlgorithm", or without "Algorithm"
+//!           numbers and booleans may be followed by "[" length "]" or "[" "]": arrays of that length, or of any
+//! codec   = "SampledAlgorithm" | "StepAlgorithm" | "DeadbandAlgorithm" | "SwingingDoorAlgorithm",
+//!           or without "Algorithm"
 //! name    = letters, digits, "_", ".", not beginning with a digit; or anything in double quotes, "" for one
 //! ```
-//! Words of the language are known without case; `#` begins a comment. What a definition must keep (types, ids,
-//! names, room for every stream) is checked while it is read, whatever language it is written in: see [`Draft`].
+//! Keywords are case-insensitive; `#` begins a comment. The requirements of a definition (types, ids, names, room for
+//! every stream) are checked while it is read, whatever language it is written in: see [`Draft`].
 
 mod draft;
 mod language;
@@ -27,93 +28,93 @@ use crate::model::value::ChannelType;
 
 pub use draft::{DefinitionFault, Draft, DraftElement, Placed, nearest};
 
-/// Longest definition that is read, in bytes.
+/// Maximum length of a definition in bytes.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a block where the definition does not say.
+/// Default block size in bytes.
 pub const BLOCK_BYTES_DEFAULT: u64 = 4_096;
 
-/// What a recorder is made for.
+/// Sizes and streams of a recorder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreDefinition {
-    /// `blockSize`: bytes of a block; none: [`BLOCK_BYTES_DEFAULT`].
+    /// `blockSize`: bytes of a block; `None` means [`BLOCK_BYTES_DEFAULT`].
     pub block_bytes: Option<u64>,
     /// `fileSize`: bytes of the whole store.
     pub file_bytes: Option<u64>,
-    /// `maxStreams`: most streams it will ever have; none: those that are defined.
+    /// `maxStreams`: maximum number of streams; `None` means as many as are defined.
     pub max_streams: Option<u32>,
-    /// `dataBlockSize`: blocks that a stream takes at a time; none: one.
+    /// `dataBlockSize`: blocks that a stream takes at a time; `None` means one.
     pub data_block_blocks: Option<u64>,
     /// Streams, in the order of the definition.
     pub streams: Vec<StreamDefinition>,
 }
 
-/// A stream of a definition.
+/// Stream of a definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamDefinition {
-    /// Its name: the table it becomes.
+    /// Name of the stream, and of its table.
     pub name: String,
-    /// Its number, unique in the definition.
+    /// Number, unique in the definition.
     pub id: u32,
-    /// Its elements: the channels it becomes.
+    /// Elements of the stream, which become its channels.
     pub elements: Vec<ElementDefinition>,
 }
 
-/// An element of a stream.
+/// Element of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ElementDefinition {
-    /// Its name, unique in the stream.
+    /// Name, unique in the stream.
     pub name: String,
     /// Type of its values.
     pub channel_type: ChannelType,
-    /// Whether a record may come without it (`NULL`).
+    /// Whether a record may omit the element (`NULL`).
     pub optional: bool,
-    /// What of its values is kept.
+    /// Codec that selects which values are kept.
     pub codec: ElementCodec,
 }
 
-/// What of an element's values is kept.
+/// Codec of an element, which selects the values that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum ElementCodec {
-    /// Every one.
+    /// Keeps every value.
     #[default]
     Sampled,
-    /// One that differs from the last kept.
+    /// Keeps a value that differs from the last one kept.
     Step,
-    /// One that differs by more than the band from the last kept.
+    /// Keeps a value that differs by more than the band from the last one kept.
     Deadband {
         /// Half-width of the band, in the element's unit; not negative.
         deadband: f64,
     },
-    /// As few as lines within the deviation need.
+    /// Keeps as few values as lines within the deviation require.
     SwingingDoor {
-        /// Greatest distance of a value from the line, in the element's unit; not negative.
+        /// Maximum distance of a value from the line, in the element's unit; not negative.
         deviation: f64,
     },
 }
 
-/// Why a definition cannot be used: `file:line:column: message`.
+/// Error in a definition: `file:line:column: message`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct DefinitionError {
-    /// The file, as its reader calls it.
+    /// Name of the file, as given by the reader.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What was found there and what was expected.
+    /// Description of what was found and what was expected.
     pub message: String,
 }
 
 impl DefinitionError {
-    /// An error at a byte of a text; what is wrong where there is no text is at its end.
+    /// Returns an error at a byte of a text. Errors without a place in the text are reported at its end.
     pub fn at(file: &str, text: &str, fault: DefinitionFault) -> DefinitionError {
         let (line, column) = line_and_column(text, fault.at);
         DefinitionError { file: file.to_owned(), line, column, message: fault.message }
     }
 }
 
-/// Line and column of a byte of a text, both from 1, the column in characters.
+/// Returns the line and column of a byte of a text, both from 1, the column in characters.
 pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -125,33 +126,33 @@ pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 }
 
 impl StoreDefinition {
-    /// Reads a definition in RealDB's language. `file` names it in errors.
+    /// Parses a definition in RealDB's language. `file` names it in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with line and column.
+    /// The first error, with line and column.
     pub fn parse(text: &str, file: &str) -> Result<StoreDefinition, DefinitionError> {
         language::parse(text).map_err(|fault| DefinitionError::at(file, text, fault))
     }
 
-    /// Bytes that a stream takes at a time.
+    /// Returns the bytes that a stream takes at a time.
     pub fn data_block_bytes(&self) -> u64 {
         self.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT).saturating_mul(self.data_block_blocks.unwrap_or(1))
     }
 
-    /// Bytes below which not every stream has room: a data block of each.
+    /// Returns the minimum size of the store in bytes: one data block for each stream.
     pub fn least_bytes(&self) -> u64 {
         let streams = self.max_streams.unwrap_or(0).max(u32::try_from(self.streams.len()).unwrap_or(u32::MAX));
         self.data_block_bytes().saturating_mul(streams.into())
     }
 
-    /// The stream of a name.
+    /// Returns the stream with a name.
     pub fn stream(&self, name: &str) -> Option<&StreamDefinition> {
         self.streams.iter().find(|stream| stream.name == name)
     }
 }
 
 impl StreamDefinition {
-    /// The stream as [`crate::Store::resolve`] takes it. `source` names what feeds it.
+    /// Returns the stream for [`crate::Store::resolve`]. `source` names the source that feeds it.
     pub fn spec(&self, source: &str) -> StreamSpec {
         StreamSpec {
             key: StreamKey::new(self.name.clone(), []),
@@ -165,7 +166,7 @@ impl StreamDefinition {
 }
 
 impl ElementDefinition {
-    /// The channel that the element becomes.
+    /// Returns the channel for the element.
     pub fn spec(&self) -> ChannelSpec {
         ChannelSpec { reduction: self.codec.into(), ..ChannelSpec::new(self.name.clone(), self.channel_type) }
     }
@@ -182,7 +183,7 @@ impl From<ElementCodec> for Reduction {
     }
 }
 
-/// The type that a word names, in RealDB's spelling or ours, without case.
+/// Returns the type named by a word, in RealDB's spelling or ours, ignoring case.
 pub fn type_of(word: &str) -> Option<ChannelType> {
     let word = word.to_ascii_lowercase();
     let plain = |word: &str| {
@@ -192,7 +193,7 @@ pub fn type_of(word: &str) -> Option<ChannelType> {
     plain(&word).or_else(|| ArrayType::from_name(&word, plain).map(ChannelType::Array))
 }
 
-/// RealDB's names of types, and what others call them.
+/// Type names of RealDB, and common aliases.
 const TYPES: [(&str, ChannelType); 14] = [
     ("int8", ChannelType::I8),
     ("int16", ChannelType::I16),
@@ -210,7 +211,7 @@ const TYPES: [(&str, ChannelType); 14] = [
     ("string", ChannelType::String),
 ];
 
-/// How a definition spells a type.
+/// Returns the name of a type in a definition.
 pub fn type_name(channel_type: ChannelType) -> Cow<'static, str> {
     let plain = |kind| TYPES.iter().find(|(_, known)| *known == kind).map(|(name, _)| *name);
     match channel_type {
@@ -223,7 +224,8 @@ pub fn type_name(channel_type: ChannelType) -> Cow<'static, str> {
     }
 }
 
-/// Bytes that a text names: `64MiB`, `50 MB`, `204800`, `1.5GiB`. Units without case; without one: bytes.
+/// Parses a size in bytes: `64MiB`, `50 MB`, `204800`, `1.5GiB`. Units are case-insensitive; without one, the number is
+/// in bytes.
 pub fn size_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '_')).unwrap_or(text.len());
@@ -244,7 +246,7 @@ pub fn size_bytes(text: &str) -> Option<u64> {
         return whole.checked_mul(unit);
     }
     let bytes = number.parse::<f64>().ok()? * unit as f64;
-    // Beyond 2⁵³ a fraction of a unit is not what anybody means.
+    // Beyond 2⁵³ a fraction of a unit cannot be intended.
     (bytes.fract() == 0.0 && (0.0..=9e15).contains(&bytes)).then_some(bytes as u64)
 }
 

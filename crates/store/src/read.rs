@@ -1,4 +1,4 @@
-//! Reading: views, scans, and what is worked out from them.
+//! Reading: views, scans, and the values computed from them.
 
 pub(crate) mod buckets;
 pub(crate) mod elements;

@@ -1,4 +1,4 @@
-//! Repair: a new store from whatever of an old one can be read, and reading what is left where a store does not open.
+//! Repair: a new store from the readable parts of an old one, and reading a store that does not open.
 //!
 //! ```text
 //!  superblock copies ─┐
@@ -6,20 +6,20 @@
 //!  footers, groups   ─┴─> segments ─┼─> [new store] ─> opened as any other
 //!  units of the log  ────> log ─────┘
 //! ```
-//! Nothing is written to the old store. Blocks are taken over as they are if their checksums hold, and each row once;
-//! segments that are whole are copied, others are built anew from the blocks that are. Rows keep their numbers. What is
-//! lost between rows that are left becomes a row of `strongback.gaps` with the cause `damaged`.
+//! Nothing is written to the old store. Blocks whose checksums match are copied unchanged, and each row once;
+//! segments that are intact are copied, others are rebuilt from their intact blocks. Rows keep their numbers. Rows
+//! lost between others become a row of `strongback.gaps` with the cause `damaged`.
 //!
 //! | found | done |
 //! |---|---|
-//! | the newest checkpoint is whole | its segments, streams and groups count |
-//! | it is not | the checkpoint file that says more, as far as its parts fit each other; segments of no checkpoint count too |
-//! | no checkpoint can be read | streams as footers and the log define them |
-//! | a segment without a footer | its write groups are walked |
-//! | a damaged block | it is left out, and the other blocks of its segment are taken |
-//! | rows that are in two segments | those of the older number count, unless the newer one says that it stands for it |
-//! | a page that the disk cannot read | it is taken for damaged bytes, and what lies around it is read |
-//! | a damaged unit in the log | units behind it are taken where their frames fit |
+//! | the newest checkpoint is whole | its segments, streams and groups are used |
+//! | it is damaged | the checkpoint file with more data is used as far as its parts fit, and unlisted segments too |
+//! | no checkpoint can be read | streams are defined by footers and the log |
+//! | a segment without a footer | its write groups are read one by one |
+//! | a damaged block | it is left out, and the other blocks of its segment are kept |
+//! | rows in two segments | those of the older number are used, unless the newer segment replaces the older |
+//! | a page that the disk cannot read | it is treated as damaged, and the data around it is read |
+//! | a damaged unit in the log | units behind it are used where their frames fit |
 
 mod build;
 mod log;
@@ -49,52 +49,52 @@ use crate::upkeep::lost::LostRows;
 use crate::upkeep::lost::gap_of_rows;
 use crate::{OpenError, Scan, StoreOptions, Value};
 
-/// Streams that are taken over: more than any store is meant to have.
+/// Max number of streams that are copied: more than any store is meant to have.
 const STREAMS_MAX: u32 = 1 << 24;
 
-/// Rows of a stream that are lost.
+/// Lost rows of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
     /// Name of the stream.
     pub stream: String,
-    /// The rows.
+    /// Range of lost rows.
     pub rows: Range<u64>,
-    /// `time` of the frame before and of the one after.
+    /// `time` of the frame before and of the frame after.
     pub time: (i64, i64),
 }
 
-/// What a repair found and did.
+/// Result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct RepairReport {
-    /// What is not as it was written.
+    /// Damage found.
     pub damage: Vec<Damage>,
-    /// Whether the newest checkpoint is whole.
+    /// Whether the newest checkpoint is intact.
     pub newest_checkpoint: bool,
-    /// Segments that were taken over as they are.
+    /// Number of segments copied unchanged.
     pub segments_kept: u64,
-    /// Segments that were built anew from the blocks in them.
+    /// Number of segments rebuilt from their intact blocks.
     pub segments_rebuilt: u64,
-    /// Segments of which nothing is left.
+    /// Number of segments of which nothing is left.
     pub segments_lost: u64,
-    /// Rows in segments that were taken over.
+    /// Number of rows in the new segments.
     pub rows: u64,
-    /// Commits of the log that were taken over.
+    /// Number of commits kept from the log.
     pub log_commits: u64,
-    /// Frames that they brought back.
+    /// Number of frames recovered from those commits.
     pub log_frames: u64,
-    /// Rows that are lost, between rows that are left.
+    /// Rows that are lost between others.
     pub lost: Vec<LostRange>,
-    /// Streams in the new store.
+    /// Number of streams in the new store.
     pub streams: u64,
 }
 
 impl RepairReport {
-    /// Rows that are lost.
+    /// Returns the number of lost rows.
     pub fn lost_rows(&self) -> u64 {
         self.lost.iter().map(|lost| lost.rows.end - lost.rows.start).sum()
     }
 
-    /// Whether everything was there.
+    /// Returns whether nothing was damaged or lost.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty() && self.lost.is_empty()
     }
@@ -104,13 +104,13 @@ impl RepairReport {
     }
 }
 
-/// Builds a new store, a folder that is not there yet or empty, from whatever of the store `from` can be read: a folder,
-/// or a file or device of a fixed size, which nobody else may be using. Nothing is written to `from`. `now` is
-/// nanoseconds since 1970 UTC.
+/// Builds a new store in `into`, a folder that is empty or does not exist yet, from the readable parts of the store
+/// `from`: a folder, or a file or device of a fixed size that no other process uses. Nothing is written to `from`.
+/// `now` is nanoseconds since 1970 UTC.
 ///
 /// # Errors
-/// [`OpenError`]: `from` is in use or no store, `into` holds something, or the disk refuses. Damage is no error, but
-/// part of the report.
+/// [`OpenError`] if `from` is in use or not a store, `into` is not empty, or the disk fails. Damage is not an error,
+/// but part of the report.
 pub fn repair(from: &Path, into: &Path, now: i64) -> Result<RepairReport, OpenError> {
     let source = Source::open(from)?;
     let name = into.display().to_string();
@@ -133,13 +133,13 @@ pub fn repair(from: &Path, into: &Path, now: i64) -> Result<RepairReport, OpenEr
     Ok(report)
 }
 
-/// Ranges of rows by stream: the rows, and `time` before and after.
+/// Lost ranges of rows by stream, with the `time` before and after.
 pub(crate) type LostByStream = BTreeMap<u32, Vec<(Range<u64>, (i64, i64))>>;
 
-/// Tells of lost rows that `strongback.gaps` does not have; returns all of them with names.
+/// Reports lost rows that `strongback.gaps` does not have yet. Returns all of them with stream names.
 fn tell(store: &Store, lost: LostByStream, now: i64) -> Vec<LostRange> {
     let told = told_before(store);
-    // With it come the gaps that recovery found itself. A store that takes nothing has told all there is to tell.
+    // The commit includes the gaps that recovery found. A store that refuses writes already has all its gaps.
     let _ = store.commit(now);
     let told_now = told_before(store);
     let mut all = Vec::new();
@@ -160,7 +160,7 @@ fn tell(store: &Store, lost: LostByStream, now: i64) -> Vec<LostRange> {
     all
 }
 
-/// What of a range is outside others.
+/// Returns the parts of a range outside others.
 fn left_of(rows: Range<u64>, known: Option<&Vec<Range<u64>>>) -> Vec<Range<u64>> {
     let mut left = vec![rows];
     for known in known.into_iter().flatten() {
@@ -170,7 +170,7 @@ fn left_of(rows: Range<u64>, known: Option<&Vec<Range<u64>>>) -> Vec<Range<u64>>
     left
 }
 
-/// What of a range is outside another one.
+/// Returns the parts of a range outside another one.
 fn without(rows: Range<u64>, known: &Range<u64>) -> [Range<u64>; 2] {
     let before = rows.start..rows.end.min(known.start.max(rows.start));
     let after = rows.start.max(known.end.min(rows.end))..rows.end;
@@ -181,7 +181,7 @@ fn without(rows: Range<u64>, known: &Range<u64>) -> [Range<u64>; 2] {
     }
 }
 
-/// Rows by stream that `strongback.gaps` tells as lost.
+/// Returns the rows by stream that `strongback.gaps` reports as lost.
 fn told_before(store: &Store) -> BTreeMap<u32, Vec<Range<u64>>> {
     let mut told: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
     let view = store.view();
@@ -206,13 +206,12 @@ fn told_before(store: &Store) -> BTreeMap<u32, Vec<Range<u64>>> {
 }
 
 impl Store {
-    /// Opens a store to read what is in it, and changes nothing: it may lie on read-only media, and be a copy. What
-    /// recovery would write stays in memory. Where the store does not open, because its checkpoint, superblock or log is
-    /// damaged or missing, what is left of it is found as [`repair`] finds it, and [`Store::recovery`] names the damage.
-    /// Appends are refused.
+    /// Opens a store for reading and changes nothing: the store may be a copy or on read-only media. Recovery writes
+    /// to memory only. If the store does not open because its checkpoint, superblock or log is damaged or missing,
+    /// the readable parts are found as by [`repair`], and [`Store::recovery`] lists the damage. Appends are refused.
     ///
     /// # Errors
-    /// [`OpenError`]: a writer has it, it is no store, newer, or the disk refuses.
+    /// [`OpenError`] if a writer has the store open, it is not a store or has an unknown format, or the disk fails.
     pub fn open_read_only(path: &Path, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
         let fails = |source| OpenError::Io { path: path.display().to_string(), source };
         let is_folder = std::fs::metadata(path).map_err(fails)?.is_dir();
@@ -221,7 +220,7 @@ impl Store {
             Err(error @ (OpenError::Damaged { .. } | OpenError::Io { .. })) => error,
             Err(error) => return Err(error),
         };
-        // Damage that repair gets around; what it does not is told as it was.
+        // Work around the damage as repair does; if that fails, return the original error.
         let Ok(source) = Source::open(path) else { return Err(refused) };
         if !source.has_data() {
             return Err(refused);
@@ -234,7 +233,7 @@ impl Store {
             retention: Vec::new(),
             ..options
         };
-        // Of a source that keeps writers out already.
+        // The source already holds the lock against writers.
         let mut store = Store::open_on(target, options, now)?;
         tell(&store, lost, now);
         store.add_damage(report.damage);

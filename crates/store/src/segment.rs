@@ -5,8 +5,8 @@
 //!
 //!  | header page | group | pad | group | pad | … | footer | pad | trailer page |
 //! ```
-//! Every part begins at a multiple of 4 KiB, so that no durable page is ever written again. The trailer is
-//! the last page of the file or region; a segment without one is open and is read by walking its groups.
+//! Every part begins at a multiple of 4 KiB, so that no durable page is ever rewritten. The trailer is the last page
+//! of the file or region; a segment without one is open and is read by walking its groups.
 //!
 //! Header page, 4,096 bytes, little-endian:
 //!
@@ -14,11 +14,11 @@
 //! |---|---|---|---|
 //! | 0 | 4 | magic | `SBSG` |
 //! | 4 | 4 | version | format version, 1; bit 31 was set in drafts of it, which are refused |
-//! | 8 | 8 | incompatible | feature bits: 1 it holds blobs (`crate::blob`) and no blocks; an unknown one: refuse |
-//! | 16 | 8 | compatible | feature bits; an unknown one: ignore |
+//! | 8 | 8 | incompatible | feature bits: 1 it holds blobs (`crate::blob`) and no blocks; refuse if any is unknown |
+//! | 16 | 8 | compatible | feature bits; ignore unknown ones |
 //! | 24 | 16 | origin | the store that wrote it |
 //! | 40 | 8 | id | number of the segment, rising |
-//! | 48 | 8 | generation | rises whenever the same place is used anew |
+//! | 48 | 8 | generation | rises whenever the same place is reused |
 //! | 56 | 8 | size_bytes | of the file or region |
 //! | 64 | 8 | created | instant, ns since 1970 UTC |
 //! | 72 | 2 | group_len | bytes of the retention group's name |
@@ -34,11 +34,11 @@
 //! | 8 | 4 | blocks | number of blocks |
 //! | 12 | 4 | index | number of the group in its segment, from 0 |
 //! | 16 | 8 | segment | id of the segment |
-//! | 24 | 8 | generation | of the segment: what lies behind the last group of an open one may be older |
+//! | 24 | 8 | generation | of the segment; data behind the last group of an open one may have an older one |
 //! | 32 | 4 | body_crc | CRC32C of bytes 40 to length_bytes |
 //! | 36 | 4 | header_crc | CRC32C of bytes 0 to 36 |
 //!
-//! A group has at most 256 KiB, unless it holds one single block that is larger.
+//! A group has at most 256 KiB, unless it holds a single block that is larger.
 
 pub(crate) mod directory;
 pub(crate) mod file;
@@ -72,28 +72,28 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"SBSG");
 pub const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"SBWG");
 /// Bytes of a write group's header.
 pub const GROUP_HEADER_BYTES: usize = 40;
-/// The version that is written. What version 1 means never changes.
+/// Format version that is written. The meaning of version 1 never changes.
 pub const VERSION: u32 = 1;
-/// Set in the version of what was written before version 1 was settled.
+/// Version bit of drafts written before version 1 was final.
 const DRAFT: u32 = 1 << 31;
 const CRC_AT: usize = PAGE_BYTES - 4;
 
-/// What a segment says of itself from its first page on.
+/// Contents of a segment's header page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The store that wrote it.
+    /// Origin of the store that wrote the segment.
     pub origin: u128,
-    /// Number, rising.
+    /// Number of the segment, rising.
     pub id: u64,
-    /// Rises whenever the same place is used anew.
+    /// Generation; rises whenever the same place is reused.
     pub generation: u64,
-    /// Bytes of the file or region.
+    /// Size of the file or region in bytes.
     pub size_bytes: u64,
-    /// Instant at which it was begun, nanoseconds since 1970 UTC.
+    /// Instant at which the segment was begun, nanoseconds since 1970 UTC.
     pub created: i64,
-    /// Retention group of all that is in it.
+    /// Retention group of everything in the segment.
     pub group: String,
-    /// Whether it holds blobs, and no blocks.
+    /// Whether the segment holds blobs and no blocks.
     pub blobs: bool,
 }
 
@@ -101,10 +101,10 @@ pub struct SegmentHeader {
 const BLOBS: u64 = 1;
 
 impl SegmentHeader {
-    /// The header page.
+    /// Encodes the header page.
     ///
     /// # Errors
-    /// When the size or the group's name passes a limit.
+    /// When the size or the group's name exceeds a limit.
     pub fn page(&self) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut page = Vec::with_capacity(PAGE_BYTES);
@@ -133,12 +133,12 @@ impl SegmentHeader {
     /// Reads a header page.
     ///
     /// # Errors
-    /// When it is none, is damaged, newer, or contradicts itself.
+    /// When it is not a header page, is damaged, has an unknown format, or contradicts itself.
     pub fn read(bytes: &[u8]) -> Result<Self, FormatError> {
         let page = Cursor::new(bytes).take(PAGE_BYTES, "segment header")?;
         let mut fields = Cursor::new(page);
         check_magic("segment", MAGIC, fields.u32("magic")?)?;
-        // The version before the checksum: a newer one may have another.
+        // Check the version before the checksum: a newer format may have another one.
         let version = fields.u32("version")?;
         if version != VERSION {
             check_page("segment header", page)?;
@@ -169,7 +169,7 @@ impl SegmentHeader {
     }
 }
 
-/// Fills a page with zeros and puts its checksum at the end.
+/// Pads a page with zeros and puts its checksum at the end.
 fn seal_page(mut page: Vec<u8>) -> Vec<u8> {
     page.resize(CRC_AT, 0);
     let crc = crc32c::crc32c(&page);
@@ -191,32 +191,32 @@ pub(crate) fn check_magic(what: &'static str, expected: u32, found: u32) -> Resu
     if expected == found { Ok(()) } else { Err(FormatError::Magic { what, expected, found }) }
 }
 
-/// What the header of a write group says.
+/// Header of a write group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// Header and blocks, padding not counted.
+    /// Bytes of header and blocks, without padding.
     pub length_bytes: usize,
-    /// Blocks in it.
+    /// Number of blocks in the group.
     pub blocks: usize,
-    /// Number in its segment, from 0.
+    /// Number of the group in its segment, from 0.
     pub index: u32,
-    /// Id of its segment.
+    /// Id of the segment.
     pub segment: u64,
-    /// Generation of its segment.
+    /// Generation of the segment.
     pub generation: u64,
     body_crc: u32,
 }
 
 impl GroupHeader {
-    /// Bytes with padding: where the next group begins.
+    /// Returns the bytes with padding: the next group begins there.
     pub fn padded_bytes(&self) -> usize {
         self.length_bytes.next_multiple_of(PAGE_BYTES)
     }
 
-    /// Reads and checks the header at the beginning of `bytes`; its blocks need not be there.
+    /// Reads and checks the header at the beginning of `bytes`; its blocks may be missing.
     ///
     /// # Errors
-    /// When it is none, is damaged, or contradicts itself.
+    /// When it is not a group header, is damaged, or contradicts itself.
     pub fn read(bytes: &[u8]) -> Result<Self, FormatError> {
         let header = Cursor::new(bytes).take(GROUP_HEADER_BYTES, "group header")?;
         let mut fields = Cursor::new(header);
@@ -225,7 +225,7 @@ impl GroupHeader {
         check_crc("group header", crc, &header[..GROUP_HEADER_BYTES - 4])?;
         let length = fields.u32("length")?;
         let blocks = check_limit("blocks of a group", fields.u32("blocks")?.into(), SEGMENT_BLOCKS_MAX)?;
-        // One block beyond the usual length stands alone.
+        // A block larger than a usual group has a group to itself.
         let most = if blocks == 1 { GROUP_HEADER_BYTES + BLOCK_BYTES_MAX } else { GROUP_BYTES_MAX };
         let length_bytes = check_limit("bytes of a group", length.into(), most)?;
         if length_bytes < GROUP_HEADER_BYTES || blocks == 0 || !length_bytes.is_multiple_of(BLOCK_ALIGN_BYTES) {
@@ -241,10 +241,10 @@ impl GroupHeader {
         })
     }
 
-    /// The blocks of the group that `bytes` begin with, its checksum checked.
+    /// Returns the blocks of the group at the beginning of `bytes` after checking their checksum.
     ///
     /// # Errors
-    /// When they are not all there or are damaged.
+    /// When they are incomplete or damaged.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
         let whole = Cursor::new(bytes).take(self.length_bytes, "write group")?;
         let body = &whole[GROUP_HEADER_BYTES..];

@@ -1,12 +1,12 @@
-//! Frames and values as text, CSV or JSON lines: what exports and `store read` write, and `store append` takes again.
+//! Frames and values as text, CSV or JSON lines. Written by exports and `store read`, and read by `store append`.
 //!
-//! **CSV** (RFC 4180): `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, or those of them that are asked for,
-//! then a column for each channel, named `channel [unit]` (`channel` alone if it has no unit). An empty cell has no
-//! value; `""` is an empty text; `unknown` is known to be unknown. **JSON lines**: first
+//! **CSV** (RFC 4180): `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, or a selection of them, followed by
+//! a column for each channel, named `channel [unit]` (or just `channel` if it has no unit). An empty cell has no value,
+//! `""` is an empty text, and `unknown` marks a value that is known to be unknown. **JSON lines**: first
 //! `{"type":"channels","channels":[{"name","type","unit","description"}]}`, then
 //! `{"type":"frame","time","time_ns","stream","values":{channel: value}}` and
-//! `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings, and so are
-//! `NaN`, `Infinity` and `-Infinity`. Floats have their shortest exact form, with a point or an exponent.
+//! `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings, and so
+//! are `NaN`, `Infinity` and `-Infinity`. Floats have their shortest exact form, with a point or an exponent.
 
 mod value;
 
@@ -21,7 +21,7 @@ use crate::model::pattern::Chosen;
 use crate::model::stream::{Channel, ChannelIndex, Stream};
 use crate::model::value::CellState;
 
-/// A channel as a column.
+/// Channel as a column.
 #[derive(Clone, Debug)]
 pub struct FrameColumn {
     /// Full name of the channel.
@@ -31,22 +31,22 @@ pub struct FrameColumn {
 }
 
 impl FrameColumn {
-    /// The channel.
+    /// Returns the channel's definition.
     pub fn channel(&self) -> &Channel {
         self.stream.layout.channel(self.index)
     }
 }
 
-/// A stream whose channels are columns that lie side by side.
+/// Stream whose channels are adjacent columns.
 #[derive(Clone, Debug)]
 pub struct FrameStream {
-    /// The stream.
+    /// Definition of the stream.
     pub stream: Arc<Stream>,
-    /// Its name, tags included.
+    /// Name of the stream, including tags.
     pub name: String,
-    /// The first of its columns.
+    /// Index of its first column.
     pub first: usize,
-    /// Its channels, in the order of their columns.
+    /// Channels in the order of their columns.
     pub channels: Vec<ChannelIndex>,
 }
 
@@ -55,12 +55,12 @@ pub struct FrameStream {
 pub struct FrameColumns {
     /// All columns.
     pub all: Vec<FrameColumn>,
-    /// The streams they are of.
+    /// Streams of the columns.
     pub streams: Vec<FrameStream>,
 }
 
 impl FrameColumns {
-    /// Makes a column for each channel.
+    /// Creates a column for each channel.
     pub fn new(chosen: &[Chosen]) -> FrameColumns {
         let mut columns = FrameColumns::default();
         for (stream, channels) in chosen {
@@ -99,7 +99,7 @@ impl FrameColumns {
     }
 }
 
-/// Columns of CSV ahead of those of the channels.
+/// Choice of the CSV columns before those of the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CsvLead {
     /// Whether there is `time`.
@@ -113,45 +113,45 @@ pub struct CsvLead {
 }
 
 impl CsvLead {
-    /// All of them.
+    /// Selection of all four columns.
     pub const ALL: CsvLead = CsvLead { time: true, time_ns: true, stream: true, gap: true };
 }
 
-/// What frames are written as.
+/// Output format of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextForm {
-    /// Comma-separated values.
+    /// Comma-separated values, with the selected leading columns.
     Csv(CsvLead),
-    /// A JSON object a line.
+    /// One JSON object a line.
     Jsonl,
 }
 
-/// Frames that are missing.
+/// Gap of missing frames.
 #[derive(Clone, Copy, Debug)]
 pub struct GapText<'a> {
     /// Name of the stream.
     pub stream: &'a str,
-    /// `time` of the frame before them and of the one after them, nanoseconds since 1970 UTC.
+    /// `time` of the frames before and after the gap, in nanoseconds since 1970 UTC.
     pub time: (i64, i64),
-    /// How many are still missing.
+    /// Number of frames that are still missing.
     pub count: u64,
-    /// Why, as a word.
+    /// Cause of the gap, as one word.
     pub cause: &'a str,
-    /// What is missing, in words.
+    /// Description of the gap, in words.
     pub words: &'a str,
 }
 
-/// Writes rows of the same columns.
+/// Writer of rows with the same columns.
 #[derive(Clone, Debug)]
 pub struct FrameText {
-    /// What they are written as.
+    /// Output format.
     pub form: TextForm,
-    /// The columns.
+    /// Columns of all rows.
     pub columns: FrameColumns,
 }
 
 impl FrameText {
-    /// Appends what stands ahead of all rows.
+    /// Appends the header.
     pub fn header(&self, out: &mut String) {
         let TextForm::Csv(lead) = self.form else {
             out.push_str(&self.columns.describe());
@@ -175,7 +175,7 @@ impl FrameText {
         out.push('\n');
     }
 
-    /// Appends row `row` of a batch with the channels of stream number `stream`.
+    /// Appends a row of a batch with the channels of the stream at index `stream`.
     pub fn frame(&self, out: &mut String, stream: usize, batch: &Batch, row: usize) {
         let stream = &self.columns.streams[stream];
         match self.form {
@@ -222,7 +222,7 @@ impl FrameText {
         out.push_str("}}\n");
     }
 
-    /// Appends a row that says which frames are missing.
+    /// Appends a row that describes missing frames.
     pub fn gap(&self, out: &mut String, gap: &GapText<'_>) {
         match self.form {
             TextForm::Csv(lead) => {
@@ -273,7 +273,7 @@ fn blank(out: &mut String, columns: usize) {
     out.extend(std::iter::repeat_n(',', columns));
 }
 
-/// Appends an instant in RFC 3339, UTC, with all nine digits of the fraction.
+/// Appends an instant in RFC 3339, UTC, with all nine fractional digits.
 pub fn put_time(out: &mut String, time_ns: i64) {
     let time = CivilTime::of(time_ns);
     let _ = write!(out, "{time}.{:09}Z", time.nanosecond);

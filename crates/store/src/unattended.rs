@@ -1,13 +1,13 @@
-//! Threads that nobody waits for. None is detached: the C library may read the memory of a thread after it has ended
-//! while it detaches it (glibc bug 19951), which ends the process. So they are joined once they have ended, by a thread
-//! that does nothing else.
+//! Threads that no caller waits for. They are not detached: the C library may read the memory of a thread after it
+//! has ended while it detaches it (glibc bug 19951), which ends the process. Instead, a thread of its own joins them
+//! once they have ended.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Time between two looks for threads that have ended; so long they keep their stacks.
+/// Interval at which ended threads are joined; they keep their stacks until then.
 const LOOK: Duration = Duration::from_millis(20);
 
 static RUNNING: Mutex<Running> = Mutex::new(Running { has_reaper: false, threads: Vec::new() });
@@ -18,15 +18,15 @@ struct Running {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Lets a thread run until it ends by itself. What it panicked with is told by the hook for panics alone.
+/// Lets a thread run until it ends. If it panics, only the panic hook reports it.
 pub fn let_run(thread: JoinHandle<()>) {
     let mut running = RUNNING.lock();
     running.threads.push(thread);
     MORE.notify_one();
     if !running.has_reaper {
-        // Without one they wait for the next, and keep their stacks.
+        // Without a reaper, threads wait for the next call and keep their stacks.
         match std::thread::Builder::new().name("reaper".to_owned()).spawn(reap) {
-            // It never ends, and so needs no one.
+            // The reaper never ends, so no thread has to join it.
             Ok(reaper) => running.threads.push(reaper),
             Err(_) => return,
         }
@@ -37,7 +37,7 @@ pub fn let_run(thread: JoinHandle<()>) {
 fn reap() {
     loop {
         let mut running = RUNNING.lock();
-        // Itself is one of them.
+        // The reaper itself is one of them.
         while running.threads.len() <= 1 {
             MORE.wait(&mut running);
         }

@@ -1,24 +1,24 @@
-//! What a writer was promised, and which values its rows must have.
+//! Record of what was acknowledged to a writer, and the values that its rows must have.
 
 use std::ops::Range;
 
 /// Nanoseconds between two rows of a connection.
 pub(super) const ROW_PERIOD_NS: i64 = 1_000;
 
-/// Values of row `n` of a connection: everything follows from the two numbers, so every row read back can be
-/// checked alone.
+/// Values of row `n` of a connection. They depend only on these two numbers, so every row read back can be checked on
+/// its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RowValues {
-    /// 32 bits that depend on connection and number.
+    /// 32 bits that depend on connection and row number.
     pub(super) check: i64,
     /// A float that depends on `check`.
     pub(super) x: f64,
 }
 
 impl RowValues {
-    /// The values that row `n` of `connection` has.
+    /// Returns the values of row `n` of `connection`.
     pub(super) fn of(connection: usize, n: u64) -> Self {
-        // splitmix64's finaliser: neighbours share nothing
+        // splitmix64's finaliser, so that neighbours are unrelated
         let mut z = n.wrapping_add((connection as u64) << 56).wrapping_add(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -30,12 +30,12 @@ impl RowValues {
 /// Numbers in ascending order, as ranges. The position of a number among them is the row its frame must have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Numbers {
-    /// Range and how many numbers stand before it.
+    /// Ranges, and the number of numbers before each.
     ranges: Vec<(Range<u64>, u64)>,
 }
 
 impl Numbers {
-    /// Adds a range that lies wholly above all that is there.
+    /// Appends a range that lies wholly above all others.
     pub(super) fn push(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -51,17 +51,17 @@ impl Numbers {
         }
     }
 
-    /// How many there are.
+    /// Returns how many numbers there are.
     pub(super) fn len(&self) -> u64 {
         self.ranges.last().map_or(0, |(range, before)| before + range.end - range.start)
     }
 
-    /// One more than the greatest.
+    /// Returns one more than the max.
     pub(super) fn end(&self) -> u64 {
         self.ranges.last().map_or(0, |(range, _)| range.end)
     }
 
-    /// The number at a position.
+    /// Returns the number at a position.
     pub(super) fn nth(&self, position: u64) -> Option<u64> {
         let at = self.ranges.partition_point(|(_, before)| *before <= position).checked_sub(1)?;
         let (range, before) = &self.ranges[at];
@@ -69,7 +69,7 @@ impl Numbers {
         (n < range.end).then_some(n)
     }
 
-    /// The numbers within a range, ascending.
+    /// Returns the numbers within a range, ascending.
     pub(super) fn within(&self, wanted: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let from = self.ranges.partition_point(|(range, _)| range.end <= wanted.start);
         self.ranges[from..]
@@ -79,16 +79,16 @@ impl Numbers {
     }
 }
 
-/// One connection's side of the story.
+/// Record of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Journal {
     /// Numbers known to be stored: acknowledged, or found after a crash.
     pub(super) stored: Numbers,
-    /// How many of them were acknowledged.
+    /// Number of stored rows that were acknowledged.
     pub(super) acknowledged: u64,
-    /// Sent without an answer: any first part of it may be stored.
+    /// Rows sent without an answer: any first part of them may be stored.
     pub(super) in_flight: Option<Range<u64>>,
-    /// First number never sent.
+    /// First number that was never sent.
     pub(super) next: u64,
 }
 

@@ -9,10 +9,10 @@ use tokio_postgres::{Client, NoTls};
 
 use super::journal::{Journal, Numbers, ROW_PERIOD_NS, RowValues};
 
-/// Numbers read by one query, so that no query sorts more than this.
+/// Max number of rows read by one query, which limits what it sorts.
 const SLICE: u64 = 1_000_000;
 
-/// A session that reads.
+/// Session for reading.
 pub(super) struct Stored {
     client: Client,
     base_ns: i64,
@@ -27,7 +27,7 @@ struct Sums {
 }
 
 impl Stored {
-    /// Connects.
+    /// Opens a session.
     pub(super) async fn connect(address: SocketAddr, base_ns: i64) -> anyhow::Result<Self> {
         let (client, connection) = tokio_postgres::Config::new()
             .host(address.ip().to_string())
@@ -38,16 +38,16 @@ impl Stored {
             .await
             .context("PostgreSQL connection")?;
         tokio::spawn(async move {
-            // ends with the server; the query that was running has the error
+            // ends with the server; the query that was running reports the error
             let _ = connection.await;
         });
         Ok(Stored { client, base_ns })
     }
 
-    /// Compares what is stored of a connection with its journal. Rows numbered `from` and above are read one by
-    /// one; all are counted and summed. Every acknowledged row must be there once with its values, of the
-    /// request in flight a first part, and nothing else. What was found of that request enters the journal.
-    /// Returns how many rows were compared one by one.
+    /// Compares the stored rows of a connection with its journal. Rows numbered `from` and above are read one by one;
+    /// all are counted and summed. Every acknowledged row must be stored once with its values, the request in flight
+    /// may be stored in part from its first row on, and nothing else may be stored. The stored part of that request
+    /// is added to the journal. Returns how many rows were compared one by one.
     pub(super) async fn compare(&self, connection: usize, journal: &mut Journal, from: u64) -> anyhow::Result<u64> {
         let mut compared = 0;
         let mut in_flight_found = 0;
@@ -103,7 +103,7 @@ impl Stored {
     }
 }
 
-/// Compares one slice, in order; returns how many rows of the request in flight are in it.
+/// Compares one slice, in order. Returns how many rows of the request in flight are in it.
 fn compare_slice(
     connection: usize,
     found: &[(i64, i64, i64, f64)],

@@ -1,5 +1,5 @@
-//! A live subscriber that is connected while the server is killed. It believes only what the protocol lets it
-//! believe: rows below `committed` are final for ever; rows above are provisional and void with their epoch.
+//! A live subscriber that is connected while the server is killed. It trusts only what the protocol guarantees: rows
+//! below `committed` are final; rows above are provisional and become void with their epoch.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,56 +13,56 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::journal::Numbers;
 
-/// One window of one connection's channel `n`.
+/// Window of one connection's channel `n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Window {
     /// First row.
     pub(super) from_row: u64,
-    /// One past its last row.
+    /// Row after its last.
     pub(super) to_row: u64,
-    /// Values counted.
+    /// Number of values.
     pub(super) count: u64,
     /// First value.
     pub(super) first: i64,
     /// Last value.
     pub(super) last: i64,
-    /// Least value.
+    /// Min value.
     pub(super) min: i64,
-    /// Greatest value.
+    /// Max value.
     pub(super) max: i64,
 }
 
-/// What was seen of one connection's stream.
+/// Observations of one connection's stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// Next row of the snapshot that the tail continues.
+    /// Next row after the snapshot, with which live updates continue.
     pub(super) snapshot_row: Option<u64>,
     /// Windows in order.
     pub(super) windows: Vec<Window>,
-    /// Greatest committed position told.
+    /// Max committed position received.
     pub(super) committed: u64,
-    /// Next row expected.
+    /// Next expected row.
     next_row: Option<u64>,
 }
 
-/// What one subscription saw in one epoch.
+/// Observations of one subscription in one epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sighting {
     /// Epoch of the greeting.
     pub(super) epoch: u64,
     /// Origin of the greeting.
     pub(super) origin: String,
-    /// By connection.
+    /// Observations by connection.
     pub(super) streams: BTreeMap<usize, Seen>,
-    /// Windows the server said it had dropped.
+    /// Number of windows that the server reported as dropped.
     pub(super) dropped: u64,
-    /// Channel ids of `n`, by connection.
+    /// Connections by the id of their channel `n`.
     channels: BTreeMap<u64, usize>,
-    /// Stream ids, by connection.
+    /// Connections by stream id.
     stream_ids: BTreeMap<u64, usize>,
 }
 
-/// An open subscription.
+/// Open subscription.
 pub(super) struct Subscriber {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     sighting: Sighting,
@@ -94,12 +94,12 @@ impl Subscriber {
         Ok(subscriber)
     }
 
-    /// What the snapshot said.
+    /// Returns the observations of the snapshot.
     pub(super) fn snapshot(&self) -> &Sighting {
         &self.sighting
     }
 
-    /// Follows until the connection ends.
+    /// Receives updates until the connection ends.
     pub(super) async fn follow(mut self) -> anyhow::Result<Sighting> {
         while let Some(message) = self.next().await? {
             self.sighting.take(&message)?;
@@ -107,7 +107,7 @@ impl Subscriber {
         Ok(self.sighting)
     }
 
-    /// The next message; none once the connection is gone.
+    /// Returns the next message, or `None` once the connection is closed.
     async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             match self.socket.next().await {
@@ -181,18 +181,18 @@ impl Sighting {
     }
 }
 
-/// What a comparison of windows with the store found.
+/// Result of comparing windows with the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Agreement {
-    /// Windows below the committed position: compared and equal.
+    /// Number of windows below the committed position: compared and equal.
     pub(super) final_windows: u64,
-    /// Windows above it whose rows the store kept all the same: compared and equal.
+    /// Number of windows above it whose rows the store kept nevertheless: compared and equal.
     pub(super) kept_windows: u64,
-    /// Windows above it whose rows went with their epoch.
+    /// Number of windows above it whose rows were lost with their epoch.
     pub(super) void_windows: u64,
 }
 
-/// Compares what was seen of one connection with what is stored after recovery.
+/// Compares the observations of one connection with the rows stored after recovery.
 pub(super) fn agree(connection: usize, seen: &Seen, stored: &Numbers) -> anyhow::Result<Agreement> {
     if seen.committed > stored.len() {
         bail!(
@@ -230,7 +230,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A number, or a 64-bit one in its decimal string.
+/// Reads an integer from a JSON number or, for 64 bits, a decimal string.
 fn integer(value: &Value) -> anyhow::Result<i64> {
     value
         .as_i64()

@@ -1,4 +1,4 @@
-//! One connection that writes line protocol over HTTP and journals what is acknowledged.
+//! One connection that writes line protocol over HTTP and records what is acknowledged.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use anyhow::anyhow;
 use super::journal::{Journal, ROW_PERIOD_NS, RowValues};
 use crate::http::HttpConnection;
 
-/// Longest wait for one answer.
+/// Max time to wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause before a request is sent again that the server put off.
+/// Pause before a refused request is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// When the writers were last answered, shared with who kills the server.
+/// Times of the writers' last answers, shared with the thread that kills the server.
 #[derive(Default)]
 pub(super) struct Acknowledgements {
     last: Mutex<Option<Instant>>,
@@ -30,7 +30,7 @@ impl Acknowledgements {
         self.any.notify_all();
     }
 
-    /// The newest one.
+    /// Returns the time of the newest one.
     pub(super) fn last(&self) -> Option<Instant> {
         *self.last.lock().expect("no writer panics with it")
     }
@@ -46,24 +46,24 @@ impl Acknowledgements {
     }
 }
 
-/// What one writer writes.
+/// State of one writer.
 pub(super) struct Writer<'a> {
-    /// Which connection it is: the tag `conn` of its stream.
+    /// Index of the connection: the tag `conn` of its stream.
     pub(super) connection: usize,
     /// HTTP address of the server.
     pub(super) address: SocketAddr,
-    /// Rows in one request.
+    /// Number of rows in one request.
     pub(super) rows_per_request: u64,
     /// `time` of row 0.
     pub(super) base_ns: i64,
-    /// Where acknowledgements are noted.
+    /// Record of acknowledgements.
     pub(super) acknowledgements: &'a Acknowledgements,
-    /// Set before the server is killed: from then on a broken connection is no failure.
+    /// Flag set before the server is killed: from then on a broken connection is not a failure.
     pub(super) killed: &'a AtomicBool,
 }
 
 impl Writer<'_> {
-    /// Writes until the server dies. Begins with what was in flight at the last crash, if that is still in the
+    /// Writes until the server dies. Begins with the request in flight at the last crash, if that is still in the
     /// journal.
     pub(super) fn run(&self, journal: &mut Journal) -> anyhow::Result<()> {
         let failure = |what: String| anyhow!("connection {}: {what}", self.connection);
@@ -83,13 +83,13 @@ impl Writer<'_> {
                     self.acknowledgements.note();
                     journal.in_flight = None;
                     journal.acknowledged += range.end - range.start;
-                    // of a retried request the first part may be known already
+                    // the first part of a retried request may be known already
                     journal.stored.push(range.start.max(journal.stored.end())..range.end);
                 }
-                // asked to come back: what a client does, with the same rows
+                // asked to retry: send the same rows again, as a client does
                 Ok(answer) if answer.status == 503 => std::thread::park_timeout(RETRY_PAUSE),
                 Ok(answer) => return Err(failure(format!("answer {}: {}", answer.status, answer.body))),
-                // the kill itself is noted before the signal, so a broken connection after it is the crash
+                // the kill is noted before the signal, so a broken connection after it is caused by the kill
                 Err(_) if self.killed.load(Ordering::SeqCst) => return Ok(()),
                 Err(e) => return Err(failure(format!("rows {range:?}: {e}"))),
             }

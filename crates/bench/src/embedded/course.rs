@@ -1,9 +1,8 @@
-//! What every engine is fed: a file of frames made once, so that engines in other languages read the same bytes.
+//! Input of every engine: a file of frames generated once, so that engines in other languages read the same bytes.
 //!
-//! Little-endian: `SBWL`, u32 number of streams; of each u16 length of its name, the name, u32
-//! its table, u16 number of channels, a
-//! byte a channel (0 f32, 1 f64, 2 bool, 3 i64); u64 number of frames; then the frames in time order: u32 stream, i64
-//! nanoseconds since 1970 UTC, an f64 a channel (a bool as 0 or 1, an i64 below 2⁵³).
+//! Little-endian: `SBWL`, u32 number of streams; for each u16 length of its name, the name, u32 its table, u16 number
+//! of channels, a byte per channel (0 f32, 1 f64, 2 bool, 3 i64); u64 number of frames; then the frames in time
+//! order: u32 stream, i64 nanoseconds since 1970 UTC, an f64 per channel (a bool as 0 or 1, an i64 below 2⁵³).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 const MAGIC: &[u8; 4] = b"SBWL";
-/// 2026-06-01T00:00:00Z: where courses begin.
+/// Start of courses, 2026-06-01T00:00:00Z.
 pub(super) const BEGIN_NS: i64 = 1_780_272_000_000_000_000;
 /// Bytes of a frame before its cells.
 const FRAME_HEAD_BYTES: usize = 12;
@@ -30,14 +29,14 @@ pub(super) enum Kind {
     I64,
 }
 
-/// A stream of a course.
+/// Stream of a course.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CourseStream {
-    /// Its name: letters and digits.
+    /// Name, of letters and digits.
     pub(super) name: String,
-    /// Which table of a relational engine it goes to; streams of one table are of one shape.
+    /// Table of the stream in a relational engine; streams of one table have the same columns.
     pub(super) table: u32,
-    /// Types of its channels.
+    /// Types of the channels.
     pub(super) kinds: Vec<Kind>,
 }
 
@@ -47,7 +46,7 @@ impl CourseStream {
     }
 }
 
-/// Writes a course.
+/// Writer of a course.
 pub(super) struct CourseWriter {
     out: BufWriter<File>,
     channels: Vec<usize>,
@@ -74,7 +73,7 @@ impl CourseWriter {
         Ok(CourseWriter { out, channels: streams.iter().map(|s| s.kinds.len()).collect(), left: frames })
     }
 
-    /// Frames still to come.
+    /// Returns the number of frames left to write.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
@@ -91,14 +90,14 @@ impl CourseWriter {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
         ensure!(self.left == 0, "{} frames are missing", self.left);
         Ok(self.out.flush()?)
     }
 }
 
-/// A frame of a course.
+/// Frame of a course.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CourseFrame<'a> {
     /// Index of its stream.
@@ -109,15 +108,15 @@ pub(super) struct CourseFrame<'a> {
 }
 
 impl CourseFrame<'_> {
-    /// Its values.
+    /// Returns the values.
     pub(super) fn cells(&self) -> impl Iterator<Item = f64> {
         self.cells.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default()))
     }
 }
 
-/// A course in memory.
+/// Course in memory.
 pub(super) struct Course {
-    /// Its streams.
+    /// Streams of the course.
     pub(super) streams: Vec<CourseStream>,
     /// Number of frames.
     pub(super) frames: u64,
@@ -129,7 +128,7 @@ impl Course {
     /// Reads a file.
     ///
     /// # Errors
-    /// What cannot be read, and a file that [`CourseWriter`] did not write.
+    /// The file cannot be read, or was not written by [`CourseWriter`].
     pub(super) fn read(path: &Path) -> anyhow::Result<Course> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         let (streams, frames, begin) =
@@ -137,24 +136,24 @@ impl Course {
         Ok(Course { streams, frames, bytes, begin })
     }
 
-    /// The streams of each table.
+    /// Returns the streams of each table.
     pub(super) fn tables(&self) -> Vec<Vec<usize>> {
         let mut tables = vec![Vec::new(); self.streams.iter().map(|s| s.table as usize + 1).max().unwrap_or(0)];
         self.streams.iter().enumerate().for_each(|(index, stream)| tables[stream.table as usize].push(index));
         tables
     }
 
-    /// Channels of all streams.
+    /// Returns the number of channels of all streams.
     pub(super) fn channels(&self) -> u32 {
         self.streams.iter().map(|stream| stream.kinds.len() as u32).sum()
     }
 
-    /// Values in all frames.
+    /// Returns the number of values in all frames.
     pub(super) fn points(&self) -> u64 {
         ((self.bytes.len() - self.begin) as u64 - self.frames * FRAME_HEAD_BYTES as u64) / 8
     }
 
-    /// All frames in order.
+    /// Iterates over all frames in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = CourseFrame<'_>> {
         let mut rest = &self.bytes[self.begin..];
         std::iter::from_fn(move || {

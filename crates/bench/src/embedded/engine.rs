@@ -1,5 +1,5 @@
-//! One engine in a process of its own: it takes a course until that ends or its time is over and says so, is killed,
-//! and in another process opens what is there and reads it.
+//! One engine in a process of its own: it loads a course until that ends or its time is over, reports it, and is
+//! killed; another process then opens and reads the data.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -14,68 +14,68 @@ use crate::machine::processor_time;
 use super::course::{Course, CourseFrame};
 use super::{sqlite, store};
 
-/// Frames between two looks at the clock.
+/// Number of frames between two checks of the clock.
 const LOOK_FRAMES: u64 = 64;
-/// Rows looked up one by one.
+/// Number of rows looked up one by one.
 pub(super) const LOOKUPS: usize = 1000;
 
 /// Options of the process of an engine.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArguments {
-    /// Which engine
+    /// Engine to run
     #[arg(long, value_enum)]
     pub engine: RustEngine,
-    /// What to do
+    /// Phase to run
     #[arg(long, value_enum)]
     pub phase: Phase,
-    /// File of frames
+    /// File with the course
     #[arg(long)]
     pub course: PathBuf,
     /// Folder of the engine's files
     #[arg(long)]
     pub dir: PathBuf,
-    /// When to commit: each `second` of the clock, or each so many `frames`
+    /// Commit at each `second` of the clock, or after a number of `frames`
     #[arg(long, default_value = "second")]
     pub commit: Commit,
-    /// Rows older than this against the newest are deleted after each commit, in seconds; 0: none
+    /// Age in seconds, relative to the newest row, beyond which rows are deleted after each commit; 0 keeps all
     #[arg(long, default_value_t = 0)]
     pub keep_s: u64,
-    /// Longest time to load, in seconds
+    /// Max time to load, in seconds
     #[arg(long, default_value_t = 60.0)]
     pub limit_s: f64,
-    /// Only so many frames
+    /// Max number of frames to load
     #[arg(long)]
     pub records: Option<u64>,
 }
 
-/// Engines that are linked.
+/// Linked engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RustEngine {
     /// Strongback, a folder that grows.
     Strongback,
-    /// The same without [`StoreOptions::settle`](strongback_store::StoreOptions).
+    /// Strongback without [`StoreOptions::settle`](strongback_store::StoreOptions).
     StrongbackUnsettled,
     /// Strongback, one file of a fixed size.
     StrongbackFixed,
-    /// SQLite, a table a stream.
+    /// SQLite, one table per stream.
     Sqlite,
 }
 
-/// What the process does.
+/// Phase of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Phase {
-    /// Takes the course, says what it took, and waits to be killed.
+    /// Loads the course, reports it, and waits to be killed.
     Load,
-    /// Opens and reads.
+    /// Opens the data and reads it.
     Read,
 }
 
-/// When an engine commits.
+/// Commit rule of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
     /// Each second of the clock.
     Second,
-    /// After so many frames.
+    /// After this many frames.
     Frames(u64),
 }
 
@@ -103,78 +103,78 @@ impl std::fmt::Display for Commit {
     }
 }
 
-/// What an engine took.
+/// Result of loading.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Loaded {
-    /// Frames, all committed.
+    /// Number of frames, all committed.
     pub(super) frames: u64,
-    /// Values in them.
+    /// Number of values in them.
     pub(super) points: u64,
-    /// Wall time.
+    /// Wall time in seconds.
     pub(super) seconds: f64,
-    /// Processor time of all its threads.
+    /// Processor time of all its threads, in seconds.
     pub(super) cpu_s: f64,
-    /// Commits.
+    /// Number of commits.
     pub(super) commits: u64,
-    /// Bytes that the process gave to the disk, as the kernel counts them.
+    /// Bytes that the process wrote to the disk, as counted by the kernel.
     pub(super) written_bytes: u64,
-    /// Most memory held, the course not counted, in MiB.
+    /// Max resident memory without the course, in MiB.
     pub(super) rss_mib: f64,
-    /// Where the engine says so, which of its writes were for what.
+    /// Bytes written by purpose, if the engine reports them.
     #[serde(default)]
     pub(super) writes: Option<Writes>,
 }
 
-/// Bytes that an engine wrote, by its own account.
+/// Bytes that an engine wrote, by its own counts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Writes {
     pub(super) log_bytes: u64,
     pub(super) settle_bytes: u64,
-    /// With both of them.
+    /// Sum including both.
     pub(super) all_bytes: u64,
 }
 
-/// What was read back.
+/// Result of reading the data back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReadBack {
-    /// From the start of opening to the newest row of the first stream.
+    /// Time from the start of opening until the newest row of the first stream was read, in seconds.
     pub(super) open_s: f64,
-    /// Rows of each stream.
+    /// Number of rows of each stream.
     pub(super) rows: Vec<u64>,
-    /// Sum of each stream's first channel, as the engine's own aggregate gives it.
+    /// Sum of each stream's first channel, computed by the engine's own aggregate.
     pub(super) sums: Vec<f64>,
-    /// Time of those counts and sums.
+    /// Time of those counts and sums, in seconds.
     pub(super) aggregate_s: f64,
-    /// Every value read to the client.
+    /// Number of values read by the client in a full scan.
     pub(super) scanned_points: u64,
-    /// Sum of all of them.
+    /// Sum of these values.
     pub(super) scanned_sum: f64,
-    /// Time of that.
+    /// Time of the scan, in seconds.
     pub(super) scan_s: f64,
-    /// Rows of the first stream in the middle hundredth of its time.
+    /// Number of rows of the first stream in the middle hundredth of its time.
     pub(super) range_rows: u64,
-    /// Time of that.
+    /// Time to read them, in seconds.
     pub(super) range_s: f64,
-    /// Median of a row looked up by its time, in microseconds.
+    /// Median time to look up a row by its time, in microseconds.
     pub(super) lookup_us: f64,
-    /// Rows that are there and were looked up.
+    /// Number of existing rows that were looked up.
     pub(super) looked_up: u64,
-    /// Lookups that found their row.
+    /// Number of lookups that found their row.
     pub(super) found: u64,
-    /// Bytes and values of the engine's blocks, where it says so: what its files grow by.
+    /// Bytes and values of the engine's blocks, if it reports them: the growth of its files.
     #[serde(default)]
     pub(super) blocks: Option<(u64, u64)>,
 }
 
-/// An engine under load.
+/// Engine under load.
 pub(super) trait Load {
-    /// Takes a frame; it need not be durable yet.
+    /// Appends a frame; it need not be durable yet.
     fn append(&mut self, frame: &CourseFrame<'_>) -> anyhow::Result<()>;
-    /// Makes all frames durable; returns when they are.
+    /// Makes all frames durable before it returns.
     fn commit(&mut self) -> anyhow::Result<()>;
-    /// Deletes rows before this time, if the engine does not do so by itself.
+    /// Deletes rows before this time, unless the engine has its own retention.
     fn prune(&mut self, before_ns: i64) -> anyhow::Result<()>;
-    /// What was written for what, if the engine knows.
+    /// Returns the bytes written by purpose, if the engine knows.
     fn writes(&self) -> Option<Writes> {
         None
     }
@@ -183,7 +183,7 @@ pub(super) trait Load {
 /// Runs a phase and prints its result as one line of JSON.
 ///
 /// # Errors
-/// Whatever the engine says.
+/// Any error of the engine.
 pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
     let course = Course::read(&arguments.course)?;
     match arguments.phase {
@@ -198,7 +198,7 @@ pub fn run(arguments: &EngineArguments) -> anyhow::Result<()> {
             };
             loaded.rss_mib -= before;
             println!("{}", serde_json::to_string(&loaded)?);
-            // Killed here: nothing is closed.
+            // The process is killed here, so nothing is closed.
             std::io::stdin().read_to_end(&mut Vec::new())?;
             bail!("was not killed");
         }
@@ -254,7 +254,7 @@ fn load(course: &Course, arguments: &EngineArguments, mut engine: impl Load) -> 
     Ok(loaded)
 }
 
-/// Times at which rows are looked up, spread over the frames of the first stream among `frames`.
+/// Returns times at which rows are looked up, spread over the frames of the first stream among `frames`.
 pub(super) fn lookup_times(course: &Course, frames: u64) -> Vec<i64> {
     let of_first = || course.iter().take(frames as usize).filter(|f| f.stream == 0).map(|f| f.time_ns);
     let every = (of_first().count() / LOOKUPS).max(1);
@@ -263,7 +263,7 @@ pub(super) fn lookup_times(course: &Course, frames: u64) -> Vec<i64> {
     times
 }
 
-/// Looks rows up one by one: the median in microseconds, and how many were found.
+/// Looks rows up one by one. Returns the median time in microseconds, and how many were found.
 pub(super) fn look_up(times: &[i64], mut find: impl FnMut(i64) -> anyhow::Result<bool>) -> anyhow::Result<(f64, u64)> {
     let (mut took, mut found) = (Vec::with_capacity(times.len()), 0);
     for &time in times {
@@ -274,7 +274,7 @@ pub(super) fn look_up(times: &[i64], mut find: impl FnMut(i64) -> anyhow::Result
     Ok((crate::ingest::percentile(&mut took, 0.5), found))
 }
 
-/// The middle hundredth of a stretch of time.
+/// Returns the middle hundredth of a span of time.
 pub(super) fn middle(first: i64, last: i64) -> std::ops::Range<i64> {
     let (at, half) = (first + (last - first) / 2, (last - first) / 200);
     at - half..at + half
@@ -284,14 +284,14 @@ fn process_time() -> anyhow::Result<Duration> {
     Ok(processor_time(&getrusage(UsageWho::RUSAGE_SELF).context("processor time")?))
 }
 
-/// Most memory held so far. `getrusage` begins with what the process that started this one held.
+/// Returns the max resident memory so far. `getrusage` would include that of the parent process.
 pub(super) fn rss_mib() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-/// Bytes that this process caused to be written to storage.
+/// Returns the bytes that this process caused to be written to storage.
 fn written_bytes() -> anyhow::Result<u64> {
     let io = std::fs::read_to_string("/proc/self/io").context("/proc/self/io")?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;

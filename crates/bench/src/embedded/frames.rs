@@ -1,21 +1,21 @@
-//! Wide frames: 100 sensors each 40 ms, 12-bit codes in engineering units as f32, a slow process with the hum of the
-//! mains and a noise of one and a half codes.
+//! Wide frames: 100 sensors every 40 ms, 12-bit codes in engineering units as f32, a slow process with mains hum and
+//! noise of one and a half codes.
 
 use fastrand::Rng;
 
 use super::course::{BEGIN_NS, CourseStream, CourseWriter, Kind};
 
-/// Channels of a frame.
+/// Number of channels in a frame.
 pub(super) const CHANNELS: usize = 100;
 /// Time between two frames.
 pub(super) const PERIOD_NS: i64 = 40_000_000;
 
-/// Its one stream.
+/// Returns its single stream.
 pub(super) fn streams() -> Vec<CourseStream> {
     vec![CourseStream { name: "frames".into(), table: 0, kinds: vec![Kind::F32; CHANNELS] }]
 }
 
-/// Writes the frames of the writer's length.
+/// Writes frames until the course is complete.
 pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
     let mut sensors = Sensors::new();
     while out.left() > 0 {
@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the channels show.
+/// Simulated values of the channels.
 pub(super) struct Sensors {
     random: Rng,
     sensors: Vec<(f64, f64, f64)>,
@@ -40,7 +40,7 @@ impl Sensors {
         Sensors { random: Rng::with_seed(40), sensors, n: 0 }
     }
 
-    /// The next frame, with its time.
+    /// Returns the next frame and its time.
     pub(super) fn next_frame(&mut self) -> (i64, [f64; CHANNELS]) {
         let mut cells = [0.0; CHANNELS];
         let t = self.n as f64 * 0.04;

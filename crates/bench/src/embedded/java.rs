@@ -1,19 +1,19 @@
-//! Embedded engines that run in a Java process, made ready by `peers/embedded.sh`.
+//! Embedded engines that run in a Java process, prepared by `peers/embedded.sh`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The rivals that can be had.
+/// Available rivals.
 pub(super) struct JavaRivals {
     java: String,
     class_path: String,
     recipes: PathBuf,
-    /// Name with version, and what the feeder calls it.
+    /// Name with version, and the feeder's name for it.
     pub(super) engines: Vec<(String, String)>,
 }
 
 impl JavaRivals {
-    /// Runs the recipe; none, with the reason printed, if there is no such or it cannot.
+    /// Runs the recipe. Returns `None`, after printing the reason, if there is no recipe or it fails.
     pub(super) fn prepare(peers: Option<&Path>) -> Option<JavaRivals> {
         let recipes = peers.unwrap_or(Path::new("peers"));
         let script = recipes.join("embedded.sh");
@@ -59,7 +59,7 @@ impl JavaRivals {
         })
     }
 
-    /// The feeder, without its arguments.
+    /// Returns the feeder's command, without its arguments.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.java);
         command.arg("-Xmx4g").arg(format!("-Drecipes={}", self.recipes.display()));

@@ -1,24 +1,24 @@
-//! The launch pad's data: avionics, flight test instrumentation and PLC around lift-off, as `simulate pad` sends it. Text
-//! channels are left out: a course has numbers only.
+//! The launch pad's data: avionics, flight test instrumentation and PLC around lift-off, as sent by `simulate pad`.
+//! Text channels are left out, since a course has numbers only.
 
 use strongback_store::{ChannelType, Value};
 
 use super::course::{BEGIN_NS, CourseStream, CourseWriter, Kind};
 use crate::recording::{RecordedFrame, Recording};
 
-/// Pad time that is made once and comes again, moved on in time.
+/// Seconds of pad time that are generated once and repeated with later times.
 const LAP_S: u32 = 30;
 
-/// A pad's frames, lap after lap.
+/// Frames of a pad, lap after lap.
 pub(super) struct Laps {
     recording: Recording,
-    /// Of each stream that has a channel that is no text: its place in the recording, and those channels.
+    /// Streams with a channel that is not text: place in the recording, and those channels.
     streams: Vec<(usize, Vec<usize>)>,
     laps: u32,
 }
 
 impl Laps {
-    /// So many laps.
+    /// Generates this many laps.
     pub(super) fn new(laps: u32) -> Laps {
         let recording = Recording::of_pad(LAP_S, BEGIN_NS);
         let numbers = |stream: usize| -> Vec<usize> {
@@ -30,7 +30,7 @@ impl Laps {
         Laps { recording, streams, laps }
     }
 
-    /// Its streams.
+    /// Returns its streams.
     pub(super) fn streams(&self) -> Vec<CourseStream> {
         let kind = |channel_type| match channel_type {
             ChannelType::F32 => Kind::F32,
@@ -46,18 +46,18 @@ impl Laps {
         self.streams.iter().enumerate().map(stream).collect()
     }
 
-    /// How many frames it has.
+    /// Returns the number of its frames.
     pub(super) fn frames(&self) -> u64 {
         self.streams.iter().map(|(at, _)| self.recording.rows[*at]).sum::<u64>() * u64::from(self.laps)
     }
 
-    /// Writes them in the order of time.
+    /// Writes the frames in the order of time.
     pub(super) fn write(&self, out: &mut CourseWriter) -> anyhow::Result<()> {
         let place = |frame: &RecordedFrame| self.streams.iter().position(|(at, _)| *at == frame.stream);
         let mut frames: Vec<(usize, &RecordedFrame)> =
             self.recording.frames.iter().filter_map(|frame| Some((place(frame)?, frame))).collect();
         frames.sort_by_key(|(_, frame)| frame.time_ns);
-        // Clocks of the sources differ: a lap of all is longer than one of each.
+        // Clocks of the sources differ, so a lap of all sources is longer than one of each.
         let span_ns = frames.last().map_or(0, |last| last.1.time_ns - frames[0].1.time_ns) + 1_000_000;
         let mut cells = Vec::new();
         for lap in 0..i64::from(self.laps) {

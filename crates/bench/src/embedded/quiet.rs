@@ -1,29 +1,29 @@
-//! A stream at full rate beside many that are quiet: 100 channels each 40 ms, and 100,000 streams of one value, each of
-//! which says something every 100 s: housekeeping of a whole plant.
+//! One stream at full rate among many quiet ones: 100 channels every 40 ms, and 100,000 streams of one value every
+//! 100 s, like the housekeeping of a whole plant.
 
 use fastrand::Rng;
 
 use super::course::{CourseStream, CourseWriter, Kind};
 use super::frames::{CHANNELS, Sensors};
 
-/// Quiet streams.
+/// Number of quiet streams.
 const QUIET: usize = 100_000;
-/// Quiet records between two frames of the stream at full rate: each stream's turn comes after 100 s.
+/// Number of quiet records between two frames of the stream at full rate: each quiet stream has a record every 100 s.
 const QUIET_A_FRAME: usize = QUIET / 2500;
 
-/// Its streams; the quiet ones share a table.
+/// Returns its streams; the quiet ones share a table.
 pub(super) fn streams() -> Vec<CourseStream> {
     let mut streams = vec![CourseStream { name: "frames".into(), table: 0, kinds: vec![Kind::F32; CHANNELS] }];
     streams.extend((0..QUIET).map(|n| CourseStream { name: format!("quiet{n}"), table: 1, kinds: vec![Kind::F32] }));
     streams
 }
 
-/// Frames of a course with so many of the stream at full rate.
+/// Returns the number of frames of a course with `wide` frames of the stream at full rate.
 pub(super) fn frames(wide: u64) -> u64 {
     wide * (1 + QUIET_A_FRAME as u64)
 }
 
-/// Writes the frames of the writer's length.
+/// Writes frames until the course is complete.
 pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
     let (mut sensors, mut random) = (Sensors::new(), Rng::with_seed(100));
     let mut turn = 0;

@@ -8,7 +8,7 @@ use super::{Data, EmbeddedResult};
 use crate::machine::Machine;
 use crate::table::{Table, short};
 
-/// A table of one course taken in one way.
+/// Returns a table of one course loaded in one way.
 pub(super) fn table(results: &[EmbeddedResult]) -> Table {
     let mut table = Table::new([
         "engine",
@@ -36,7 +36,7 @@ pub(super) fn table(results: &[EmbeddedResult]) -> Table {
             bytes.map_or("–".into(), |bytes| format!("{bytes:.2}")),
             format!("{:.2}", loaded.written_bytes as f64 / result.size_bytes as f64),
             format!("{:.0}", result.size_bytes as f64 / 1048576.0),
-            // Reading the course took more than the engine, where it is not above that.
+            // Below that, reading the course took more memory than the engine.
             if loaded.rss_mib < 0.5 { "–".into() } else { format!("{:.0}", loaded.rss_mib) },
             format!("{:.1}", result.recovery_s * 1e3),
             format!("{:.1}", read.open_s * 1e3),
@@ -50,7 +50,7 @@ pub(super) fn table(results: &[EmbeddedResult]) -> Table {
     table
 }
 
-/// Of its rows' own files, where it says what they are.
+/// Returns the bytes per point of the files with its rows, if the engine reports them.
 fn bytes_a_point(result: &EmbeddedResult) -> Option<f64> {
     let (bytes, of) = result.read.blocks.unwrap_or((result.size_bytes, result.read.scanned_points));
     (of > 0).then(|| bytes as f64 / of as f64)
@@ -122,7 +122,7 @@ const WRITES: &str = "## Bytes written\n
 What Strongback wrote by its own account, as multiples of its blocks at the end: *all but the log* is blocks, footers, \
 checkpoints and what settle wrote. Runs that delete old rows are left out, and parts of runs.";
 
-/// Of what is in the end, how often it was written; none: no engine says.
+/// Returns a table of how often the final data was written, or `None` if no engine reports it.
 fn writes(results: &[EmbeddedResult]) -> Option<Table> {
     let mut table =
         Table::new(["data", "run", "engine", "blocks MiB", "log MiB", "log", "settle", "all but the log", "all"]);
@@ -184,7 +184,7 @@ fn ours(engine: &str) -> bool {
     engine.starts_with("strongback")
 }
 
-/// A bar for each engine, from zero on.
+/// Draws a bar for each engine, from zero.
 fn bars(title: &str, values: &[(&str, f64)]) -> String {
     let most = values.iter().map(|v| v.1).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = open_svg(38.0 + 24.0 * values.len() as f64, title);
@@ -200,7 +200,7 @@ fn bars(title: &str, values: &[(&str, f64)]) -> String {
     svg + "</svg>\n"
 }
 
-/// A line for each engine; the vertical axis is logarithmic.
+/// Draws a line for each engine; the vertical axis is logarithmic.
 fn lines(title: &str, values: &[(&str, Vec<(f64, f64)>)]) -> String {
     let all = || values.iter().flat_map(|(_, line)| line.iter());
     let x_most = all().map(|p| p.0).fold(1.0, f64::max);
@@ -218,7 +218,7 @@ fn lines(title: &str, values: &[(&str, Vec<(f64, f64)>)]) -> String {
         let value = x_most * f64::from(part) / 4.0;
         svg += &format!("<text x=\"{:.1}\" y=\"310\" text-anchor=\"middle\">{}</text>\n", x(value), short(value));
     }
-    // Names stand beside the ends of their lines, and never on each other.
+    // Place names next to the ends of their lines, without overlap.
     let mut ends: Vec<(f64, f64, &str)> =
         values.iter().filter_map(|(engine, line)| line.last().map(|p| (y(p.1), x(p.0), *engine))).collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,5 +1,5 @@
-//! What a store of many streams or segments, or one that was killed with a full log, takes to open, and the memory of
-//! a process that records so many channels. Each is filled in a process of its own, killed, and opened in another.
+//! Time to open a store of many streams or segments, or one that was killed with a full log, and memory of a process
+//! that records many channels. Each store is filled in a process of its own, killed, and opened in another.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -22,24 +22,24 @@ use super::frames::PERIOD_NS;
 use super::{first_line, folder_bytes};
 use crate::table::{Table, short};
 
-/// Options of the process that fills or opens.
+/// Options of the process that fills or opens a store.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScaleArguments {
-    /// What the store holds
+    /// Contents of the store
     #[arg(long, value_enum)]
     pub case: Case,
-    /// What to do
+    /// Phase to run
     #[arg(long, value_enum)]
     pub phase: Phase,
     /// Folder of the store
     #[arg(long)]
     pub dir: PathBuf,
-    /// Less of it
+    /// Uses less data
     #[arg(long)]
     pub quick: bool,
 }
 
-/// What a store holds.
+/// Contents of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
@@ -61,14 +61,14 @@ pub enum Case {
     Streams100000,
 }
 
-/// When there is enough.
+/// Condition that ends filling.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The log takes no more, as nothing was sealed for a while.
+    /// The log is full, since nothing was sealed for a while.
     LogFull,
-    /// So many segments.
+    /// This many segments.
     Segments(u64),
-    /// So many points.
+    /// This many points.
     Points(u64),
 }
 
@@ -101,7 +101,7 @@ impl Case {
     fn options(self) -> StoreOptions {
         let options = StoreOptions { max_bytes: Some(16 << 30), ..StoreOptions::default() };
         match self {
-            // The smallest segments; rows are sealed at once.
+            // Use the smallest segments, and seal rows at once.
             Case::Segments1600 | Case::Segments16000 => {
                 StoreOptions { log_bytes: 4 << 20, segment_bytes: 32 << 10, open_bytes: 0, settle: false, ..options }
             }
@@ -110,38 +110,38 @@ impl Case {
     }
 }
 
-/// What was filled in.
+/// Result of filling.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Filled {
     frames: u64,
     log_used_bytes: u64,
     log_bytes: u64,
     segments: u64,
-    /// Most memory held, in MiB.
+    /// Max resident memory, in MiB.
     rss_mib: f64,
 }
 
-/// What opening took.
+/// Result of opening.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Opened {
-    /// Until the newest row of the first stream was read, in seconds.
+    /// Time until the newest row of the first stream was read, in seconds.
     open_s: f64,
-    /// Frames taken back from the log.
+    /// Number of frames recovered from the log.
     frames: u64,
     segments: u64,
-    /// Frames of all streams.
+    /// Number of frames of all streams.
     rows: u64,
-    /// Most memory held by then, in MiB.
+    /// Max resident memory at that time, in MiB.
     rss_mib: f64,
 }
 
-/// What is said of a case.
+/// Result of a case.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ScaleResult {
     case: Case,
     what: &'static str,
     filled: Filled,
-    /// After the kill, with the pages of its files in memory, and once more with none of them.
+    /// Opening after the kill, first with its files in the page cache, then without.
     opened: [Opened; 2],
     /// Bytes of all files.
     size_bytes: u64,
@@ -181,7 +181,7 @@ fn measure(case: Case, home: &Path, quick: bool) -> anyhow::Result<ScaleResult> 
     Ok(ScaleResult { case, what: shape.what, filled, opened, size_bytes: folder_bytes(home)? })
 }
 
-/// One line of a process that is killed after it.
+/// Runs a process, reads one line from it, and kills it.
 fn in_process(case: Case, phase: Phase, home: &Path, quick: bool) -> anyhow::Result<String> {
     let mut command = Command::new(std::env::current_exe().context("path of this program")?);
     let name = |value: Option<clap::builder::PossibleValue>| value.map_or(String::new(), |v| v.get_name().to_owned());
@@ -195,7 +195,7 @@ fn in_process(case: Case, phase: Phase, home: &Path, quick: bool) -> anyhow::Res
     line
 }
 
-/// Has the kernel drop the pages of all files of a folder, as after a power cut; `dd` knows how to ask.
+/// Makes the kernel drop the cached pages of all files of a folder, as after a power cut, with `dd`.
 fn forget_cached(dir: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -210,12 +210,12 @@ fn forget_cached(dir: &Path) -> anyhow::Result<()> {
 /// Runs a phase and prints its result as one line of JSON.
 ///
 /// # Errors
-/// Whatever the store says.
+/// Any error of the store.
 pub fn run_case(arguments: &ScaleArguments) -> anyhow::Result<()> {
     let said = match arguments.phase {
         Phase::Load => {
             let (filled, store) = fill(arguments)?;
-            // It is not closed: the process is killed.
+            // Do not close it: the process is killed.
             std::mem::forget(store);
             serde_json::to_string(&filled)?
         }
@@ -230,7 +230,7 @@ fn spec(shape: &Shape, n: usize) -> StreamSpec {
     let mut channels: Vec<ChannelSpec> =
         (0..shape.channels).map(|c| ChannelSpec::new(format!("c{c}"), shape.kind)).collect();
     if let Until::Segments(_) = shape.until {
-        // Footers hold what their streams are: long words fill small segments with few rows.
+        // Footers hold stream definitions, so long descriptions fill small segments with few rows.
         channels[0].description = "as long as it takes to fill a segment with few streams; ".repeat(11);
     }
     StreamSpec {
@@ -261,7 +261,7 @@ fn fill(arguments: &ScaleArguments) -> anyhow::Result<(Filled, Store)> {
     }
     let (mut filled, mut random, mut batch) = (Filled::default(), Rng::with_seed(1), FrameBatch::new());
     let (mut now, mut next, mut full) = (BEGIN_NS, 0, false);
-    // What is sealed before the log is left to fill up: it has gone round once.
+    // Before the log is left to fill up, seal until it has wrapped once.
     let warm_bytes = 2 * store.stats().log_bytes;
     while !full {
         let stats = store.stats();
@@ -273,7 +273,7 @@ fn fill(arguments: &ScaleArguments) -> anyhow::Result<(Filled, Store)> {
         };
         batch.clear();
         for _ in 0..if let Until::Segments(_) = shape.until { 16 } else { 256 } {
-            // A frame of each stream in turn, each 40 ms.
+            // One frame of each stream in turn, every 40 ms.
             batch.begin(FrameHead { stream: ids[next], receive_time: now, source_time: None, sequence: None });
             for c in 0..shape.channels {
                 let code = f64::from(700 + 25 * (c as u32 % 100) + u32::from(random.u8(0..4)));
@@ -350,7 +350,7 @@ fn table(results: &[ScaleResult]) -> Table {
     table
 }
 
-/// Its part of the page.
+/// Returns its section of the report.
 pub(super) fn section(results: &[ScaleResult]) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     writeln!(

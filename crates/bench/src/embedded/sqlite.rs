@@ -1,4 +1,4 @@
-//! SQLite: WAL, synchronous FULL, a table a stream with its time as the row's key, one transaction a commit.
+//! SQLite: WAL, synchronous FULL, one table per stream with its time as the row's key, one transaction per commit.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,17 +9,17 @@ use rusqlite::{Connection, Statement};
 use super::course::{Course, CourseFrame, Kind};
 use super::engine::{EngineArguments, Load, ReadBack, look_up, lookup_times, middle};
 
-/// A database under load.
+/// Database under load.
 pub(super) struct Database<'c> {
     connection: &'c Connection,
-    /// Of each table.
+    /// Insert statement of each table.
     inserts: Vec<Statement<'c>>,
     deletes: Vec<Statement<'c>>,
-    /// Of each stream its table, and whether others are in it.
+    /// Table of each stream, and whether the table has other streams.
     places: Vec<(usize, bool)>,
 }
 
-/// Opens the database of a folder as it is used here.
+/// Opens the database of a folder with the settings of this benchmark.
 pub(super) fn open(dir: &Path) -> anyhow::Result<Connection> {
     let connection = Connection::open(dir.join("course.sqlite"))?;
     let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
@@ -30,7 +30,7 @@ pub(super) fn open(dir: &Path) -> anyhow::Result<Connection> {
     Ok(connection)
 }
 
-/// Makes the tables.
+/// Creates the tables.
 pub(super) fn create<'c>(connection: &'c Connection, course: &Course) -> anyhow::Result<Database<'c>> {
     let (mut inserts, mut deletes) = (Vec::new(), Vec::new());
     let mut places = vec![(0, false); course.streams.len()];
@@ -86,7 +86,7 @@ impl Load for Database<'_> {
     }
 }
 
-/// Opens and reads.
+/// Opens the database and reads it.
 pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Result<ReadBack> {
     let mut back = ReadBack::default();
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The store itself, in its own process's thread: appends, commits, and seals between two batches.
+//! The store itself, in one thread of its own process: appends, commits, and seals between two batches.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use crate::ingest::embedded::append;
 use super::course::{Course, CourseFrame, Kind};
 use super::engine::{EngineArguments, Load, ReadBack, RustEngine, Writes, look_up, lookup_times, middle};
 
-/// Frames of a batch at the most.
+/// Max number of frames in a batch.
 const BATCH_FRAMES: usize = 256;
-/// Retention by age drops whole segments: they are small where it is asked for.
+/// Bytes of a segment for runs with retention by age, which drops whole segments.
 const AGED_SEGMENT_BYTES: u64 = 1 << 20;
 
-/// A store under load.
+/// Store under load.
 pub(super) struct Recorder {
     store: Store,
     streams: Vec<(StreamId, Vec<Kind>)>,
@@ -40,17 +40,17 @@ fn options(arguments: &EngineArguments) -> StoreOptions {
     options
 }
 
-/// Bytes of a store of fixed size that has room for a course, or for the part of it that is to be kept.
+/// Returns the size of a fixed-size store with room for a course, or for the part of it that is to be kept.
 fn fixed_bytes(course: &Course, arguments: &EngineArguments) -> u64 {
     if arguments.keep_s > 0 {
         return 8 << 20;
     }
-    // A row of a stream that is quiet for a whole segment costs its stream's definition in the footer as well.
+    // A row of a stream that is quiet for a whole segment also costs its stream's definition in the footer.
     let row_bytes = if course.streams.len() > 1_000 { 250 } else { 3 };
     (course.frames * row_bytes + course.points() * 3 / 2 + (32 << 20)).next_multiple_of(1 << 20)
 }
 
-/// The folder, or the file of fixed size in it.
+/// Returns the folder, or the fixed-size file in it.
 fn place(arguments: &EngineArguments) -> PathBuf {
     match arguments.engine {
         RustEngine::StrongbackFixed => arguments.dir.join("recorder"),
@@ -58,7 +58,7 @@ fn place(arguments: &EngineArguments) -> PathBuf {
     }
 }
 
-/// Makes a store for a course.
+/// Creates a store for a course.
 pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Result<Recorder> {
     let now = course.iter().next().map_or(0, |f| f.time_ns);
     let store = match arguments.engine {
@@ -66,7 +66,7 @@ pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Re
             let mut fixed = FixedOptions::new(fixed_bytes(course, arguments));
             fixed.max_streams = fixed.max_streams.max(course.streams.len() as u32);
             fixed.max_channels = fixed.max_channels.max(course.channels());
-            // What is not for frames comes on top.
+            // Add the space that is not for frames.
             fixed.size_bytes += fixed.least_bytes().map_err(anyhow::Error::msg)?;
             Store::create_fixed(&place(arguments), &fixed, options(arguments), now)?
         }
@@ -92,7 +92,7 @@ pub(super) fn create(course: &Course, arguments: &EngineArguments) -> anyhow::Re
             channels: channels.collect(),
         };
         streams.push((store.resolve(&spec, now)?.0.id, stream.kinds.clone()));
-        // Definitions are in the log too, which a small store has little of.
+        // Definitions are in the log too, which is short in a small store.
         if streams.len() % 1000 == 0 {
             store.commit(now)?;
             while store.maintain(now)? {}
@@ -139,7 +139,7 @@ impl Load for Recorder {
     }
 
     fn prune(&mut self, _before_ns: i64) -> anyhow::Result<()> {
-        // `max_age` does.
+        // `max_age` deletes old rows.
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Load for Recorder {
     }
 }
 
-/// Opens and reads.
+/// Opens the store and reads it.
 pub(super) fn read(course: &Course, arguments: &EngineArguments) -> anyhow::Result<ReadBack> {
     let now = course.iter().last().map_or(0, |f| f.time_ns);
     let mut back = ReadBack::default();
@@ -215,9 +215,9 @@ fn count(view: &View, scan: Scan) -> anyhow::Result<u64> {
     view.scan(scan).try_fold(0, |rows, batch| Ok(rows + batch?.len() as u64))
 }
 
-/// Sum of a column in which every cell is a value.
+/// Returns the sum of a column in which every cell is a value.
 fn sum(values: &ColumnValues) -> anyhow::Result<f64> {
-    // Sums beside each other: one alone waits for each addition.
+    // Several parallel sums: a single one would wait for each addition.
     fn lanes<T: Copy>(values: &[T], to: impl Fn(T) -> f64) -> f64 {
         let mut sums = [0.0; 8];
         let chunks = values.chunks_exact(8);

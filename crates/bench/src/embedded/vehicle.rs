@@ -1,10 +1,11 @@
 //! Records of eight vehicle streams, those of RealDB's benchmark: a car that idles, drives and stops, its values in
 //! the steps of SAE J1939-71, each parameter at the rate at which a car sends it.
 //!
-//! Statistics are those of a recording of a car's CAN bus (CSS Electronics, file 11111111/00000012/00000001.MF4 of
-//! their api-examples, MIT): engine speed each 10 ms and renewed each 30 ms, idle at 650 rpm with steps of 0.25 to 1
-//! rpm, fuel rate 2.45 to 2.85 l/h at idle, 13.2 to 13.5 V; stamps in units of 50 µs that lie 1 ms off their slot in a
-//! fifth of the messages at 10 ms, in two fifths at 50 ms and in a twentieth at 100 ms, and otherwise at most 0.15 ms.
+//! The statistics are those of a recording of a car's CAN bus (CSS Electronics, file 11111111/00000012/00000001.MF4
+//! of their api-examples, MIT): engine speed sent every 10 ms and updated every 30 ms, idle at 650 rpm with steps of
+//! 0.25 to 1 rpm, fuel rate 2.45 to 2.85 l/h at idle, 13.2 to 13.5 V; stamps in units of 50 µs that lie 1 ms off
+//! their slot in a fifth of the messages at 10 ms, in two fifths at 50 ms and in a twentieth at 100 ms, and otherwise
+//! at most 0.15 ms.
 
 use fastrand::Rng;
 
@@ -17,7 +18,7 @@ struct Parameter {
     name: &'static str,
     kind: Kind,
     period_ms: i64,
-    /// Share of messages that lie a slot early, and as many late.
+    /// Fraction of messages that are a slot early, and equally of those that are late.
     off_slot: f64,
     value: fn(&Car) -> f64,
 }
@@ -79,7 +80,7 @@ fn step(value: f64, resolution: f64) -> f64 {
     f64::from(((value / resolution).round() * resolution) as f32)
 }
 
-/// Its streams.
+/// Returns its streams.
 pub(super) fn streams() -> Vec<CourseStream> {
     let stream = |(table, p): (usize, &Parameter)| CourseStream {
         name: p.name.into(),
@@ -92,7 +93,7 @@ pub(super) fn streams() -> Vec<CourseStream> {
 struct Car {
     driving: bool,
     target_kmph: f64,
-    /// Until this stretch of driving or standing ends.
+    /// Time until the current phase of driving or standing ends, in seconds.
     left_s: f64,
     speed_kmph: f64,
     acceleration_mps2: f64,
@@ -108,7 +109,7 @@ impl Car {
         if self.speed_kmph < 0.5 { 0.0 } else { (self.speed_kmph / self.fuel_lph.max(0.1)).min(125.5) }
     }
 
-    /// Ten milliseconds on.
+    /// Advances by ten milliseconds.
     fn tick(&mut self, n: i64, random: &mut Rng) {
         self.left_s -= 0.01;
         if self.left_s <= 0.0 {
@@ -133,7 +134,7 @@ impl Car {
         let gear = (self.speed_kmph / 18.0).floor().clamp(0.0, 5.0);
         let driven = self.speed_kmph * 110.0 / (gear + 1.0);
         self.rpm += (driven.max(650.0) - self.rpm) * 0.05;
-        // The engine's controller renews its message every third time.
+        // The engine's controller updates its message every third time.
         if n % 3 == 0 {
             let noise = if self.speed_kmph == 0.0 { 0.8 } else { 4.0 };
             self.shown_rpm = step(self.rpm + normal(random) * noise, if self.speed_kmph == 0.0 { 0.25 } else { 0.125 });
@@ -145,12 +146,12 @@ impl Car {
     }
 }
 
-/// About a normal deviate.
+/// Returns an approximately normal deviate.
 fn normal(random: &mut Rng) -> f64 {
     (0..6).map(|_| random.f64()).sum::<f64>() * 1.414 - 4.243
 }
 
-/// Writes the records of the writer's length. They are ordered by time, each stream strictly.
+/// Writes records until the course is complete. They are ordered by time, strictly within each stream.
 pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
     let mut random = Rng::with_seed(2010);
     let mut car = Car {
@@ -165,7 +166,7 @@ pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
         fuel_lph: 2.65,
         volts: 13.35,
     };
-    // Messages of a slot, and those that were put off into the next.
+    // Messages of a slot, and those that were delayed into the next.
     let mut waiting: Vec<(i64, usize, f64)> = Vec::new();
     for n in 0.. {
         car.tick(n, &mut random);
@@ -184,7 +185,7 @@ pub(super) fn write(out: &mut CourseWriter) -> anyhow::Result<()> {
             waiting.push((BEGIN_NS + ticks * TICK_NS, stream, (parameter.value)(&car)));
         }
         waiting.sort_unstable_by_key(|&(time_ns, stream, _)| (time_ns, stream));
-        // What may still be preceded by a message of the next slot waits.
+        // Messages that one of the next slot may still precede are kept back.
         let until = BEGIN_NS + (n * 200 + 200) * TICK_NS;
         let ready = waiting.partition_point(|&(time_ns, ..)| time_ns < until);
         for (time_ns, stream, value) in waiting.drain(..ready) {

@@ -1,4 +1,4 @@
-//! The server's books, asked for as its clients ask, and compared.
+//! The server's counts, requested as clients request them, and compared.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::StreamBooks;
 use crate::http::{HttpConnection, count};
 
-/// Longest wait for an answer: rows of an hour are counted.
+/// Max time to wait for an answer: the rows of an hour are counted.
 const ANSWER: Duration = Duration::from_secs(1_800);
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a server says of its sources.
+/// Connection that requests the server's counts of its sources.
 pub(super) struct Books {
     http: HttpConnection,
 }
@@ -24,19 +24,19 @@ impl Books {
         Ok(Books { http: HttpConnection::open(http, ANSWER)? })
     }
 
-    /// A source in detail.
+    /// Returns a source in detail.
     fn source(&mut self, name: &str) -> anyhow::Result<Value> {
         self.http.json(&format!("/api/sources/{name}"))
     }
 
-    /// Waits until nothing more comes.
+    /// Waits until no more frames arrive.
     pub(super) fn settle(&mut self, quiet: Duration, patience: Duration) -> anyhow::Result<()> {
         let begin = Instant::now();
         let (mut before, mut since) = (Value::Null, Instant::now());
         loop {
             let sources = self.http.json("/api/sources")?;
             let sources = sources["sources"].as_array().context("sources")?;
-            // The server's own streams go on.
+            // Ignore the server's own streams, which never stop.
             let received = sources.iter().filter(|s| s["kind"] != "internal").map(|s| s["received"].clone()).collect();
             if received != before {
                 (before, since) = (received, Instant::now());
@@ -48,14 +48,14 @@ impl Books {
         }
     }
 
-    /// Names of a source's streams.
+    /// Returns the names of a source's streams.
     pub(super) fn streams_of(&mut self, source: &str) -> anyhow::Result<Vec<String>> {
         let source = self.source(source)?;
         let streams = source["streams"].as_array().context("streams")?;
         Ok(streams.iter().filter_map(|s| s["name"].as_str()).map(str::to_owned).collect())
     }
 
-    /// The server's counts of a stream: everything but what was sent.
+    /// Returns the server's counts of a stream; the number of frames sent is left to the caller.
     fn stream(&mut self, source: &str, stream: &str) -> anyhow::Result<StreamBooks> {
         let source = self.source(source)?;
         let of = source["streams"].as_array().context("streams")?.iter().find(|s| s["name"] == stream);
@@ -89,13 +89,13 @@ impl Books {
         Ok(books)
     }
 
-    /// A stream of packets with a sequence: what did not go on whole is missing, what went on is stored.
+    /// Checks a stream of packets with a sequence: packets not forwarded intact are missing, the others are stored.
     pub(super) fn packets(&mut self, stream: &str, tally: &Value, frames: u64) -> anyhow::Result<StreamBooks> {
         let of = |name: &str| Ok::<u64, anyhow::Error>(count(&tally[name])? * frames);
         let mut books = self.stream("fti", stream)?;
         (books.sent, books.delivered) = (of("taken")?, of("delivered")?);
         let StreamBooks { sent, delivered, stored, missing, rejected, duplicate, .. } = books;
-        // What a store that was too slow refused is rejected, and missing.
+        // Packets that a slow store refused are both rejected and missing.
         let taken = stored + rejected;
         ensure!(
             delivered == taken,
@@ -107,8 +107,8 @@ impl Books {
         Ok(books)
     }
 
-    /// A stream of cycles: each is stored, under its number and once, or missing; `counter` are channels with the PLC's
-    /// own count of them, at the begin and the end of its memory.
+    /// Checks a stream of cycles: each is stored once, under its number, or missing. `counter` are channels with the
+    /// PLC's own count of cycles, at the beginning and the end of its memory.
     pub(super) fn cycles(&mut self, stream: &str, counter: Option<(&str, &str)>) -> anyhow::Result<StreamBooks> {
         let mut books = self.stream("plc", stream)?;
         let sql =
@@ -134,7 +134,7 @@ impl Books {
         Ok(books)
     }
 
-    /// A stream of lines: what went on is stored, what went on twice was recognised.
+    /// Checks a stream of lines: forwarded lines are stored, and duplicates were recognised.
     pub(super) fn lines(&mut self, flow: &str, tally: &Value) -> anyhow::Result<StreamBooks> {
         let stream = match flow.split_once(',') {
             Some((table, tags)) => format!("{table}{{{tags}}}"),
@@ -148,7 +148,7 @@ impl Books {
         Ok(books)
     }
 
-    /// What a source refused that made no frame.
+    /// Checks the number of messages that a source rejected before they became frames.
     pub(super) fn rejected(&mut self, source: &str, garbled: u64) -> anyhow::Result<()> {
         let of = self.http.source(source)?;
         let by = of["rejected_by"].as_object().context("rejected_by")?;
@@ -159,7 +159,7 @@ impl Books {
         Ok(())
     }
 
-    /// Samples of notifications that a source took.
+    /// Checks the number of samples of notifications that a source received.
     pub(super) fn samples(&mut self, source: &str, delivered: u64) -> anyhow::Result<()> {
         let samples = count(&self.http.source(source)?["plc"]["samples"])?;
         ensure!(samples == delivered, "{source}: {delivered} samples were handed on, {samples} taken");
@@ -167,7 +167,7 @@ impl Books {
     }
 }
 
-/// The tags of a stream's name as conditions: `table{a=1}`.
+/// Converts the tags of a stream's name, `table{a=1}`, to conditions.
 fn conditions(stream: &str) -> String {
     let tags = stream.split_once('{').map_or("", |(_, tags)| tags.trim_end_matches('}'));
     let tags = tags.split(',').filter_map(|tag| tag.split_once('='));

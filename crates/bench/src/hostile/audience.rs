@@ -1,4 +1,4 @@
-//! Well-behaved screens of the pad, which are told of every frame while others strike.
+//! Well-behaved screens of the pad, which receive every frame during the attack.
 
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::live::client::{Client, Form, Seen};
 use crate::live::crowd;
 use crate::serving::ServerProcess;
 
-/// Between two looks at what they saw.
+/// Interval at which their observations are checked.
 const LOOK: Duration = Duration::from_secs(5);
-/// Longest wait for a count of a table.
+/// Max time to count the rows of a table.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What they look at, in turn.
+/// Channels of the screens, in turn.
 const SCREENS: [&[&str]; 4] = [
     &["avionics.sensor_values.*{acu=1}", "avionics.gnc.mode"],
     &["fti.bay.*"],
@@ -25,7 +25,8 @@ const SCREENS: [&[&str]; 4] = [
     &["avionics.imu.*"],
 ];
 
-/// Keeps a number of screens open until the time is over; returns what all of them saw. `opened` is dropped when all are.
+/// Keeps a number of screens open until the time is over. Returns the observations of all of them. `opened` is
+/// dropped when all are open.
 pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize, opened: Sender<()>) -> Seen {
     let mut all = Seen::default();
     let clients = (0..screens)
@@ -57,10 +58,10 @@ pub(super) fn watch(server: &ServerProcess, target: &Target, screens: usize, ope
     all
 }
 
-/// Compares what a pad sent over TCP with what is stored. `report`: the pad's own.
+/// Compares what a pad sent over TCP with the stored data. `report` is the pad's own.
 ///
 /// # Errors
-/// Frames that are missing, or that nobody sent.
+/// Frames are missing, or were never sent.
 pub(super) fn check(server: &ServerProcess, report: &Value) -> anyhow::Result<()> {
     let mut http = HttpConnection::open(server.http, PATIENCE)?;
     for source in [PadSource::Avionics, PadSource::Plc] {

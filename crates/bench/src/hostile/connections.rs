@@ -1,4 +1,4 @@
-//! Connections, thousands of them, that say nothing, or begin and do not go on.
+//! Thousands of connections that are silent, or begin and then stall.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use fastrand::Rng;
 use super::socket::many;
 use super::target::Target;
 
-/// Most connections of a strike.
+/// Max number of connections in a strike.
 const CONNECTIONS_MAX: usize = 1500;
 
-/// What a connection begins with.
+/// First bytes of a connection.
 const BEGINNINGS: [&[u8]; 9] = [
     b"",
     b"G",

@@ -1,4 +1,4 @@
-//! Well-behaved clients: each asks for little, every 50 ms, and must be answered.
+//! Well-behaved clients: each sends a small request every 50 ms, and must be answered.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use tokio_postgres::NoTls;
 use super::target::Target;
 use crate::http::HttpConnection;
 
-/// Between two requests.
+/// Time between two requests.
 const PERIOD: Duration = Duration::from_millis(50);
-/// An answer that takes longer is a failure.
+/// Max time for an answer; exceeding it is a failure.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is asked for in SQL.
+/// Query of the SQL clients.
 const QUESTION: &str = "select count(*) from m where x < 100";
 
-/// The way that a client takes.
+/// Kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     /// `GET /ping`.
@@ -26,10 +26,10 @@ pub(super) enum Way {
     Wire,
 }
 
-/// What a client was answered.
+/// Answers to a client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    /// How long each answer took.
+    /// Time of each answer.
     pub(super) waits: Vec<Duration>,
 }
 
@@ -73,7 +73,7 @@ async fn wire(target: &Target) -> anyhow::Result<()> {
     Ok(connection.await??)
 }
 
-/// Asks until the time is over.
+/// Sends requests until the time is over.
 pub(super) fn ask(target: &Target, way: Way) -> Answers {
     let mut answers = Answers::default();
     while !target.is_over() {

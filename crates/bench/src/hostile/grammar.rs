@@ -1,13 +1,13 @@
-//! Hostile SQL from a seed: deep, wide, large, or all of it at random.
+//! Hostile SQL generated from a seed: deep, wide, large, or all of it at random.
 
 use fastrand::Rng;
 
-/// Longest statement made, in bytes: the server takes 1 MiB.
+/// Max bytes of a statement: the server accepts 1 MiB.
 const BYTES_MAX: usize = 3 << 20;
-/// Parts of a statement at most.
+/// Max number of parts of a statement.
 const PARTS_MAX: f64 = 200_000.0;
 
-/// Chains that parsers nest to the left: what stands first, and what is repeated.
+/// Chains that parsers nest to the left: the first part, and the repeated one.
 const CHAINS: [(&str, &str); 22] = [
     ("select 1", "+1"),
     ("select x", "*x"),
@@ -33,7 +33,7 @@ const CHAINS: [(&str, &str); 22] = [
     ("select x", " in (1)"),
 ];
 
-/// Nested things: what opens, what is inside, what closes.
+/// Nested constructs: opening, inside, closing.
 const NESTS: [(&str, &str, &str); 22] = [
     ("(", "1", ")"),
     ("((", "1", "))"),
@@ -59,7 +59,7 @@ const NESTS: [(&str, &str, &str); 22] = [
     ("interval ", "'1 day'", ""),
 ];
 
-/// Expressions whose values grow beyond their arguments; `#` is a number, `@` another expression.
+/// Expressions whose values are larger than their arguments; `#` stands for a number, `@` for another expression.
 const LARGE: [&str; 24] = [
     "repeat('x', #)",
     "repeat(@, #)",
@@ -87,7 +87,7 @@ const LARGE: [&str; 24] = [
     "upper(@)",
 ];
 
-/// Aggregates and windows that keep all they see; `@` is an expression.
+/// Aggregates and windows that keep all their input; `@` stands for an expression.
 const KEEPING: [&str; 14] = [
     "array_agg(@)",
     "array_agg(@) over ()",
@@ -105,7 +105,7 @@ const KEEPING: [&str; 14] = [
     "nth_value(@, #) over (order by time)",
 ];
 
-/// Sources of many rows; `#` is a number.
+/// Sources of many rows; `#` stands for a number.
 const SOURCES: [&str; 12] = [
     "m",
     "m a, m b",
@@ -122,7 +122,7 @@ const SOURCES: [&str; 12] = [
     "information_schema.columns",
 ];
 
-/// Makes statements.
+/// Generator of statements.
 pub(super) struct Grammar<'a> {
     rng: &'a mut Rng,
 }
@@ -132,7 +132,7 @@ impl<'a> Grammar<'a> {
         Grammar { rng }
     }
 
-    /// A statement.
+    /// Returns a statement.
     pub(super) fn statement(&mut self) -> String {
         let mut sql = match self.rng.u32(..12) {
             0 | 1 => self.chain(),
@@ -151,7 +151,7 @@ impl<'a> Grammar<'a> {
         sql
     }
 
-    /// A number of parts: each order of size is as likely.
+    /// Returns a number of parts; each order of magnitude is equally likely.
     fn parts(&mut self) -> usize {
         PARTS_MAX.powf(self.rng.f64()) as usize
     }
@@ -174,7 +174,7 @@ impl<'a> Grammar<'a> {
     fn nest(&mut self) -> String {
         let (open, inside, close) = self.one_of(&NESTS);
         let count = self.parts().min(BYTES_MAX / (open.len() + close.len()));
-        // Sometimes nothing closes: parsers that try again and again do so then.
+        // Sometimes nothing closes: backtracking parsers then backtrack the most.
         let close = if self.rng.u32(..4) == 0 { String::new() } else { close.repeat(count) };
         match self.rng.u32(..4) {
             0 => format!("select 1 from {}m{close}", open.repeat(count)),
@@ -263,7 +263,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// An expression that may be large.
+    /// Returns an expression that may be large.
     fn value(&mut self, depth: usize) -> String {
         if depth == 0 {
             return self.one_of(&["s", "x", "y", "rig", "'x'", "time", "null"]).to_owned();
@@ -284,7 +284,7 @@ impl<'a> Grammar<'a> {
         self.one_of(&SOURCES).replace('#', &number)
     }
 
-    /// An expression of any kind.
+    /// Returns an expression of any kind.
     fn expression(&mut self, depth: usize) -> String {
         if depth == 0 || self.rng.u32(..6) == 0 {
             return self.one_of(&["x", "y", "s", "rig", "time", "1", "'a'", "null", "true", "now()"]).to_owned();

@@ -1,4 +1,4 @@
-//! Hostile HTTP: requests that are nearly right, bodies that never end, answers that nobody reads.
+//! Hostile HTTP: almost valid requests, bodies that never end, unread answers.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::socket::{connect, many, read_some, spoil, trickle};
 use super::target::Target;
 
-/// Paths with their methods; `#` is a number.
+/// Paths with their methods; `#` stands for a number.
 const PATHS: [(&str, &str); 26] = [
     ("GET", "/api/history?channels=*&points=#&from=now-#d"),
     ("GET", "/api/history?channels=m*.x&points=20000&from=1970-01-01T00:00:00Z"),
@@ -38,7 +38,7 @@ const PATHS: [(&str, &str); 26] = [
     ("DELETE", "/api/playbacks/#"),
 ];
 
-/// Bodies; `#` is a number.
+/// Bodies; `#` stands for a number.
 const BODIES: [&str; 10] = [
     "{\"sql\":\"select * from m\",\"limit\":#}",
     "{\"sql\":\"select count(*) from m\"}",
@@ -80,7 +80,7 @@ fn numbers(text: &str, rng: &mut Rng) -> String {
     out
 }
 
-/// A request that is right in form.
+/// Returns a well-formed request.
 fn request(rng: &mut Rng) -> Vec<u8> {
     let (method, path) = PATHS[rng.usize(..PATHS.len())];
     let path = numbers(path, rng);
@@ -109,20 +109,20 @@ fn spoilt(target: &Target, mut request: Vec<u8>, rng: &mut Rng) {
     asked(target, request);
 }
 
-/// A few bytes at a time.
+/// Sends a request a few bytes at a time.
 fn trickled(target: &Target, request: &[u8], rng: &mut Rng) {
     let Ok(stream) = connect(target.http, false) else { return };
     trickle(stream, request, rng, Duration::from_secs(5));
 }
 
-/// Many answers that nobody reads.
+/// Requests many answers without reading them.
 fn unread(target: &Target, request: &[u8], rng: &mut Rng) {
     let streams = many(target.http, rng.usize(1..60), |_| request.to_vec());
     std::thread::park_timeout(Duration::from_millis(rng.u64(..5_000)));
     drop(streams);
 }
 
-/// Many bodies of which a part never comes.
+/// Sends many incomplete bodies.
 fn unfinished(target: &Target, rng: &mut Rng) {
     let (path, part) = (["/write", "/api/sql", "/api/events"][rng.usize(..3)], rng.usize(..2 << 20));
     let chunked = rng.bool();
@@ -139,7 +139,7 @@ fn unfinished(target: &Target, rng: &mut Rng) {
     drop(streams);
 }
 
-/// Many requests at once on one connection.
+/// Sends many requests at once on one connection.
 fn pipelined(target: &Target, request: &[u8], rng: &mut Rng) {
     asked(target, request.repeat(rng.usize(1..100).min((4 << 20) / request.len().max(1) + 1)));
 }

@@ -1,4 +1,4 @@
-//! Hostile line protocol over TCP: lines that never end, lines that are nearly right, streams without number.
+//! Hostile line protocol over TCP: lines that never end, almost valid lines, unlimited streams.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::socket::{connect, many, spoil, trickle};
 use super::target::Target;
 
-/// New streams of a strike at most: the store has a bound for them.
+/// Max number of new streams in a strike: the store has a limit for them.
 const STREAMS_MAX: usize = 200;
 
 /// Makes one strike.
@@ -30,12 +30,12 @@ pub(super) fn strike(target: &Target, seed: u64) {
 
 fn write(target: &Target, bytes: &[u8]) {
     if let Ok(mut stream) = connect(target.ilp, false) {
-        // A server that pushes back makes this wait, and give up.
+        // A server that applies back-pressure makes this wait, and give up.
         let _ = stream.write_all(bytes);
     }
 }
 
-/// Lines that are right.
+/// Returns valid lines.
 fn lines(rng: &mut Rng) -> Vec<u8> {
     let line = |n: usize| format!("hostile,n={} v={n}i,s=\"{}\"\n", n % 4, "x".repeat(n % 50));
     (0..rng.usize(1..2000)).map(line).collect::<String>().into_bytes()
@@ -54,7 +54,7 @@ fn forged(target: &Target, rng: &mut Rng) {
     write(target, line.repeat(rng.usize(1..1000)).as_bytes());
 }
 
-/// One line with as many fields as there may be, and more.
+/// Sends one line with as many fields as allowed, and more.
 fn wide(target: &Target, rng: &mut Rng) {
     let fields: Vec<String> = (0..rng.usize(1..6000)).map(|n| format!("f{n}={n}")).collect();
     write(target, format!("hostile_wide {}\n", fields.join(",")).as_bytes());

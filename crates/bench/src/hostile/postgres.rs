@@ -1,4 +1,4 @@
-//! Hostile messages of the PostgreSQL wire: before and behind the login, nearly right, far too long, never answered.
+//! Hostile messages of the PostgreSQL wire: before and after the login, almost valid, far too long, never answered.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,9 +10,9 @@ use super::socket::{connect, many, read_some, spoil, trickle};
 use super::target::Target;
 
 const STARTUP: &[u8] = b"\0\0\0\x26\0\x03\0\0user\0evil\0database\0strongback\0\0";
-/// Types of messages, those of a server and none at all among them.
+/// Types of messages, including those of a server and invalid ones.
 const TYPES: &[u8] = b"QPBEDSCHXFdfcpRKZT\0\xff";
-/// Statements of a strike at most, so that it ends.
+/// Max number of statements in a strike, so that it ends.
 const STATEMENTS_MAX: usize = 2000;
 
 /// Makes one strike.
@@ -29,7 +29,7 @@ pub(super) fn strike(target: &Target, seed: u64) {
     });
 }
 
-/// A message of a type with its length, which may be wrong.
+/// Returns a message of a type with its length, which may be wrong.
 fn message(kind: u8, body: &[u8], rng: &mut Rng) -> Vec<u8> {
     let size = match rng.u32(..8) {
         0 => rng.u32(..),
@@ -63,7 +63,7 @@ fn trickled(target: &Target, rng: &mut Rng) {
     trickle(stream, STARTUP, rng, Duration::from_secs(4));
 }
 
-/// Messages of any type with any bytes.
+/// Sends messages of any type with any bytes.
 fn messages(target: &Target, rng: &mut Rng) {
     let Some(mut stream) = logged_in(target) else { return };
     for _ in 0..rng.usize(1..200) {
@@ -84,7 +84,7 @@ fn messages(target: &Target, rng: &mut Rng) {
     read_some(&mut stream, 1 << 20);
 }
 
-/// Statements under names, without end and without a sync.
+/// Prepares named statements without limit and without a sync.
 fn prepared(target: &Target, rng: &mut Rng) {
     let Some(mut stream) = logged_in(target) else { return };
     let padding = "x".repeat(rng.usize(..20_000));
@@ -99,7 +99,7 @@ fn prepared(target: &Target, rng: &mut Rng) {
     read_some(&mut stream, 1 << 20);
 }
 
-/// Large results that nobody reads.
+/// Requests large results without reading them.
 fn unread(target: &Target, rng: &mut Rng) {
     let sql = b"select a.*, b.s from m a, m b\0";
     let query = [&b"Q"[..], &(sql.len() as u32 + 4).to_be_bytes(), sql].concat();
@@ -109,7 +109,7 @@ fn unread(target: &Target, rng: &mut Rng) {
     drop(streams);
 }
 
-/// Sessions that do nothing.
+/// Opens sessions that do nothing.
 fn waiting(target: &Target, rng: &mut Rng) {
     let streams = many(target.pg, rng.usize(1..150), |_| STARTUP.to_vec());
     std::thread::park_timeout(Duration::from_millis(rng.u64(..4_000)));

@@ -1,4 +1,4 @@
-//! Sockets of hostile clients: they wait for nothing longer than the server lets them.
+//! Sockets of hostile clients, with bounded waits.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Longest wait for one read or write.
+/// Max time for one read or write.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest time to read what comes.
+/// Max time to read available data.
 const READING: Duration = Duration::from_secs(10);
-/// Bytes of a receive buffer that is soon full when nobody reads.
+/// Bytes of a receive buffer that soon fills when it is not read.
 const SMALL_BUFFER: usize = 4096;
 
-/// Connects; `is_small`: with a receive buffer that is soon full.
+/// Connects; with `is_small`, uses a receive buffer that soon fills.
 pub(super) fn connect(address: SocketAddr, is_small: bool) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -25,19 +25,19 @@ pub(super) fn connect(address: SocketAddr, is_small: bool) -> io::Result<TcpStre
     Ok(stream)
 }
 
-/// Opens up to `count` connections that begin with what `begin` makes; ends early where one is refused.
+/// Opens up to `count` connections that begin with the bytes from `begin`; stops early if one is refused.
 pub(super) fn many(address: SocketAddr, count: usize, mut begin: impl FnMut(usize) -> Vec<u8>) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for number in 0..count {
         let Ok(mut stream) = connect(address, true) else { break };
-        // One that is closed at once was refused, as it may be.
+        // A connection that is closed at once was refused, which is allowed.
         let _ = stream.write_all(&begin(number));
         streams.push(stream);
     }
     streams
 }
 
-/// Sends bytes a few at a time until the time is over or the server has had enough.
+/// Sends bytes a few at a time until the time is over or the server closes the connection.
 pub(super) fn trickle(mut stream: TcpStream, bytes: &[u8], rng: &mut Rng, time: Duration) {
     let until = Instant::now() + time;
     for piece in bytes.chunks(rng.usize(1..8)) {
@@ -48,12 +48,12 @@ pub(super) fn trickle(mut stream: TcpStream, bytes: &[u8], rng: &mut Rng, time: 
     }
 }
 
-/// Reads what there is, up to a bound.
+/// Reads available bytes, up to a bound.
 pub(super) fn read_some(stream: &mut TcpStream, most: usize) -> Vec<u8> {
     let mut all = Vec::new();
     let mut part = [0; 16 << 10];
     let begin = Instant::now();
-    // A live server says something again and again.
+    // A live server keeps sending.
     while all.len() < most && begin.elapsed() < READING {
         match stream.read(&mut part) {
             Ok(0) | Err(_) => break,
@@ -63,7 +63,7 @@ pub(super) fn read_some(stream: &mut TcpStream, most: usize) -> Vec<u8> {
     all
 }
 
-/// Changes bytes at random: a message that is nearly right.
+/// Changes bytes at random, for an almost valid message.
 pub(super) fn spoil(bytes: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..rng.usize(1..6) {
         if bytes.is_empty() {

@@ -1,6 +1,6 @@
-//! Hostile SQL on its way: over HTTP, over the wire, in many statements at once, prepared, cancelled, left unread.
+//! Delivery of hostile SQL: over HTTP, over the wire, as many statements at once, prepared, cancelled, left unread.
 //!
-//! Errors are what is expected; whether the server and others bear it, the well-behaved clients tell.
+//! Errors are expected; the well-behaved clients tell whether the server and others survive it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use super::grammar::Grammar;
 use super::target::Target;
 use crate::http::HttpConnection;
 
-/// Longest wait of a hostile client: it strikes again then.
+/// Max time that a hostile client waits before it strikes again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes one strike.
@@ -32,13 +32,13 @@ pub(super) fn strike(target: &Target, seed: u64) {
 }
 
 fn http(address: SocketAddr, sql: &str) {
-    // Refused, cut or slow: all of it may be.
+    // Any outcome is allowed: refused, cut or slow.
     let asked = HttpConnection::open(address, PATIENCE)
         .and_then(|mut http| http.post("/api/sql", json!({ "sql": sql, "limit": 100_000 }).to_string().as_bytes()));
     drop(asked);
 }
 
-/// Asks and does not read the answer.
+/// Sends a query and does not read the answer.
 fn unread(target: &Target, sql: &str, rng: &mut Rng) {
     let body = json!({ "sql": sql, "limit": 100_000 }).to_string();
     let head = format!("POST /api/sql HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", target.http, body.len());
@@ -55,7 +55,7 @@ fn unread(target: &Target, sql: &str, rng: &mut Rng) {
     drop(sockets);
 }
 
-/// Thousands of statements in one message.
+/// Sends thousands of statements in one message.
 fn many(target: &Target, sql: &str, rng: &mut Rng) {
     let sql = if sql.len() < 200 && rng.bool() { sql } else { "select 1" };
     let count = (1e5f64.powf(rng.f64()) as usize).min((4 << 20) / (sql.len() + 1));
@@ -83,7 +83,7 @@ fn many(target: &Target, sql: &str, rng: &mut Rng) {
     drop(ask());
 }
 
-/// Over the wire: simple, prepared many times, or cancelled.
+/// Sends a statement over the wire: simple, prepared many times, or cancelled.
 fn wire(target: &Target, sql: String, way: u32, rng: &mut Rng) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     let port = target.pg.port();
@@ -99,7 +99,7 @@ fn wire(target: &Target, sql: String, way: u32, rng: &mut Rng) {
                     drop(tokio::time::timeout(wait, client.simple_query(&sql)).await);
                 }
                 7 => {
-                    // Kept until the end: what they cost together is what matters.
+                    // Keep all until the end: their combined cost matters.
                     let statements = join_all((0..prepared).map(|_| client.prepare(&sql))).await;
                     tokio::time::sleep(wait).await;
                     drop(statements);

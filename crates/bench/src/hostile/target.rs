@@ -1,4 +1,4 @@
-//! The server under attack, as all clients see it.
+//! The server under attack, shared by all clients.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use super::HostileMoment;
 use crate::serving::ServerProcess;
 
-/// Bytes of a strike that a failure shows.
+/// Number of bytes of a strike that a failure shows.
 const SHOWN_BYTES: usize = 300;
-/// Failures kept; those after them follow from these.
+/// Max number of failures that are kept; later ones are mere consequences.
 const FAILURES_MAX: usize = 50;
-/// Slowest updates kept.
+/// Number of slowest updates that are kept.
 const SLOWEST_MAX: usize = 20;
 
-/// Where to strike, until when, and what went wrong.
+/// Addresses to attack, time limit, and failures so far.
 pub(super) struct Target {
     /// Page, REST, line protocol over HTTP.
     pub(super) http: SocketAddr,
@@ -49,17 +49,17 @@ impl Target {
         }
     }
 
-    /// Whether clients stop.
+    /// Returns whether clients should stop.
     pub(super) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
 
-    /// How long it has lasted.
+    /// Returns the time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    /// Runs a strike, known by its kind and seed as long as it is under way.
+    /// Runs a strike, listed by its kind and seed while it is running.
     pub(super) fn strike<T>(&self, kind: &'static str, seed: u64, what: &str, work: impl FnOnce() -> T) -> T {
         let shown = what.char_indices().nth(SHOWN_BYTES).map_or(what, |(end, _)| &what[..end]);
         self.under_way.lock().insert((kind, seed), shown.to_owned());
@@ -68,7 +68,7 @@ impl Target {
         done
     }
 
-    /// Returns what is under way now.
+    /// Returns the strikes running now.
     pub(super) fn moment(&self, what: &str) -> HostileMoment {
         let strikes = self.under_way.lock();
         let under_way = strikes.iter().map(|((kind, seed), shown)| format!("{kind} seed {seed}: {shown}")).collect();
@@ -76,7 +76,7 @@ impl Target {
         HostileMoment { at_s: self.elapsed().as_secs_f64(), what: what.to_owned(), under_way }
     }
 
-    /// Records that something went wrong.
+    /// Records a failure.
     pub(super) fn fail(&self, what: &str) {
         let moment = self.moment(what);
         let mut failures = self.failures.lock();
@@ -85,14 +85,14 @@ impl Target {
         }
     }
 
-    /// Records that something went wrong after which nothing more can be learnt.
+    /// Records a failure after which the run cannot continue.
     pub(super) fn end(&self, what: &str) {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.fail(what);
         }
     }
 
-    /// Keeps what was slow, and what was under way, if it is one of the slowest.
+    /// Keeps a slow update, with the strikes running at that time, if it is one of the slowest.
     pub(super) fn slow(&self, wait: Duration, what: impl FnOnce() -> String) {
         let mut slowest = self.slowest.lock();
         let at = slowest.partition_point(|(longer, _)| *longer >= wait);
@@ -102,7 +102,7 @@ impl Target {
         }
     }
 
-    /// Returns the slowest updates, those that took longest first.
+    /// Returns the slowest updates, slowest first.
     pub(super) fn slowest(&self) -> Vec<HostileMoment> {
         self.slowest.lock().iter().map(|(_, moment)| moment.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! Hostile WebSockets: frames that are nearly right, floods, subscriptions with long histories that nobody reads.
+//! Hostile WebSockets: almost valid frames, floods, subscriptions with long histories that are not read.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,9 +11,9 @@ use super::socket::{connect, read_some, spoil};
 use super::target::Target;
 use crate::http::HttpConnection;
 
-/// Clients of a strike at most.
+/// Max number of clients in a strike.
 const CLIENTS_MAX: usize = 60;
-/// Longest wait for a playback to begin.
+/// Max time for a playback to begin.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Makes one strike.
@@ -38,7 +38,7 @@ fn handshake(path: &str, is_binary: bool) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A frame as clients send it: masked, with an opcode.
+/// Returns a frame as clients send it: masked, with an opcode.
 fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x80 | opcode];
     match payload.len() {
@@ -52,7 +52,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
             frame.extend_from_slice(&(size as u64).to_be_bytes());
         }
     }
-    // A mask of zeros is one, too.
+    // A mask of zeros is valid, too.
     frame.extend_from_slice(&[0; 4]);
     frame.extend_from_slice(payload);
     frame
@@ -80,7 +80,7 @@ fn open(target: &Target, playback: Option<&str>, rng: &mut Rng) -> Option<TcpStr
     Some(stream)
 }
 
-/// Long histories that nobody reads.
+/// Requests long histories without reading them.
 fn histories(target: &Target, playback: Option<&str>, rng: &mut Rng) {
     let mut streams = Vec::new();
     for _ in 0..rng.usize(1..CLIENTS_MAX) {
@@ -96,7 +96,7 @@ fn histories(target: &Target, playback: Option<&str>, rng: &mut Rng) {
     drop(streams);
 }
 
-/// A playback at the highest speed whose viewers read nothing.
+/// Starts a playback at the highest speed whose viewers do not read.
 fn playback(target: &Target, rng: &mut Rng) {
     let begin = json!({ "from": "2026-11-18T00:00:00Z", "to": "2026-11-20T00:00:00Z", "speed": 1000.0, "loop": true });
     let begun = HttpConnection::open(target.http, PATIENCE)
@@ -106,7 +106,7 @@ fn playback(target: &Target, rng: &mut Rng) {
     histories(target, id.as_deref(), rng);
 }
 
-/// Frames of any kind with any bytes.
+/// Sends frames of any kind with any bytes.
 fn frames(target: &Target, rng: &mut Rng) {
     let Some(mut stream) = open(target, None, rng) else { return };
     for _ in 0..rng.usize(1..100) {
@@ -130,7 +130,7 @@ fn frames(target: &Target, rng: &mut Rng) {
     read_some(&mut stream, 1 << 20);
 }
 
-/// The same subscription again and again.
+/// Repeats the same subscription many times.
 fn flood(target: &Target, rng: &mut Rng) {
     let Some(mut stream) = open(target, None, rng) else { return };
     for _ in 0..rng.usize(1..2000) {
@@ -140,7 +140,7 @@ fn flood(target: &Target, rng: &mut Rng) {
     }
 }
 
-/// Handshakes that are nearly right.
+/// Sends almost valid handshakes.
 fn handshakes(target: &Target, rng: &mut Rng) {
     for _ in 0..rng.usize(1..50) {
         let mut bytes = handshake("/api/live", rng.bool());

@@ -1,5 +1,5 @@
-//! A well-behaved client that writes and watches: what was acknowledged must be there in the end, and on its screen at
-//! once.
+//! A well-behaved client that writes and watches: acknowledged rows must be stored in the end, and appear on its
+//! screen at once.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use super::target::Target;
 use crate::http::HttpConnection;
 
-/// Between two writes.
+/// Time between two writes.
 const PERIOD: Duration = Duration::from_millis(50);
-/// A write or an update that takes longer is a failure.
+/// Max time for a write or an update; exceeding it is a failure.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// What it saw.
+/// Observations of the witness.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Witnessed {
     /// Numbers whose write was acknowledged.
@@ -34,7 +34,7 @@ pub(super) fn watch(target: &Target) -> Witnessed {
     let mut seen = Witnessed::default();
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return seen };
     while !target.is_over() {
-        // A connection that broke is made again; what was acknowledged stays.
+        // Reconnect after a broken connection; acknowledged numbers are kept.
         if let Err(error) = runtime.block_on(go_on(target, &mut seen))
             && !target.is_over()
         {
@@ -90,7 +90,7 @@ async fn next(socket: &mut Socket) -> anyhow::Result<Value> {
     }
 }
 
-/// Waits for the update with a number, or one that was merged into a later.
+/// Waits for the update with a number, or for one into which it was merged.
 async fn shown(socket: &mut Socket, number: u64) -> anyhow::Result<()> {
     loop {
         let message = next(socket).await?;
@@ -103,7 +103,7 @@ async fn shown(socket: &mut Socket, number: u64) -> anyhow::Result<()> {
 }
 
 impl Witnessed {
-    /// Looks whether all that was acknowledged is there.
+    /// Checks that all acknowledged rows are stored.
     pub(super) fn check(&self, target: &Target) -> anyhow::Result<()> {
         if self.acknowledged.is_empty() {
             return Ok(());
@@ -115,13 +115,13 @@ impl Witnessed {
         Ok(())
     }
 
-    /// The time that of a hundred updates one exceeds.
+    /// Returns the 99th percentile of the waits.
     pub(super) fn p99(&self) -> Duration {
         p99(&self.waits)
     }
 }
 
-/// The time that of a hundred one exceeds.
+/// Returns the 99th percentile.
 pub(super) fn p99(waits: &[Duration]) -> Duration {
     let mut sorted = waits.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! Durable ingest into the embedded store: append, commit, seal, all on one thread, then closed, opened again
-//! and every point read back.
+//! Durable ingest into the embedded store: append, commit and seal on one thread, then close, reopen and read back
+//! every point.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use super::{Course, EngineResult};
 use crate::machine::thread_time;
 use crate::recording::point_hash;
 
-/// What the figures stand for.
+/// Durability of the figures.
 const DURABILITY: &str = "every commit synced to disk";
 
-/// Runs the recording into a new store in `dir`.
+/// Writes the recording to a new store in `dir`.
 pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResult> {
     let recording = course.recording;
     let first_ns = recording.frames.first().map_or(0, |f| f.time_ns);
@@ -55,7 +55,7 @@ pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResul
             commits_us.push(at.elapsed().as_secs_f64() * 1e6);
             committed = Instant::now();
         }
-        // Seals what is due, a slice at a time, as the server's second thread does.
+        // Seals pending data, a slice at a time, as the server's second thread does.
         while store.maintain(now)? {}
     }
     store.commit(now)?;
@@ -79,7 +79,7 @@ pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResul
     })
 }
 
-/// Appends a batch; a full log is committed and what it refused is tried once more.
+/// Appends a batch. If the log is full, commits it and retries the refused frames once.
 pub(crate) fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Result<()> {
     let appended = store.append(batch, now);
     let mut again = FrameBatch::new();
@@ -110,7 +110,7 @@ pub(crate) fn append(store: &Store, batch: &FrameBatch, now: i64) -> anyhow::Res
     }
 }
 
-/// Opens the store again and reads every point; returns how many there are, all equal.
+/// Reopens the store and reads every point. Returns how many there are, all equal.
 fn verify(
     course: &Course<'_>,
     dir: &Path,

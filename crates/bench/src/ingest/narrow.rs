@@ -1,6 +1,6 @@
-//! Narrow rows of line protocol into servers of their own process: one value, two tags, a time, 1,000 streams.
+//! Narrow rows of line protocol into server processes: one value, two tags, a time, 1,000 streams.
 //!
-//! The lines are made beforehand. A run is over when every row can be queried; then each stream's count and sum
+//! The lines are generated in advance. A run is over when every row can be queried; then each stream's count and sum
 //! are compared with what was sent. Values are multiples of a quarter below 1,024, so sums are exact in any order.
 
 use std::io::{Read, Write};
@@ -16,49 +16,49 @@ use crate::peers::{Peer, PeerRecipes};
 use crate::serving::{ServerProcess, ServerProgram};
 
 const STREAMS: usize = 1_000;
-/// Rows in one HTTP request, and in one write to a TCP connection.
+/// Number of rows in one HTTP request, and in one write to a TCP connection.
 const ROWS_PER_REQUEST: usize = 10_000;
-/// Connections, each with its own share of the streams.
+/// Number of connections, each with its own share of the streams.
 const CONNECTIONS: usize = 2;
-/// Longest wait for an answer, and for the last row to show.
+/// Max time for an answer, and for the last row to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two counts.
+/// Time between two counts.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One server, one protocol.
+/// Result of one server and one protocol.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct NarrowResult {
-    /// Server.
+    /// Name of the server.
     pub engine: String,
     /// `http` or `tcp`.
     pub protocol: &'static str,
-    /// What an acknowledged row is worth.
+    /// Durability of an acknowledged row.
     pub durability: String,
-    /// Rows sent, found and compared.
+    /// Number of rows sent, found and compared.
     pub rows: u64,
-    /// Until the last answer (HTTP) or the last byte written (TCP), in seconds.
+    /// Time to the last answer (HTTP) or the last byte written (TCP), in seconds.
     pub sent_s: f64,
-    /// Until the last row could be queried, in seconds.
+    /// Time until the last row could be queried, in seconds.
     pub visible_s: f64,
 }
 
 impl NarrowResult {
-    /// Rows a second until they could be queried.
+    /// Returns the rows per second until they could be queried.
     pub(super) fn rows_per_s(&self) -> f64 {
         self.rows as f64 / self.visible_s
     }
 
-    /// Rows a second until they were acknowledged, or written where nothing is.
+    /// Returns the rows per second until they were acknowledged, or written if there is no acknowledgement.
     pub(super) fn sent_per_s(&self) -> f64 {
         self.rows as f64 / self.sent_s
     }
 }
 
-/// Lines made beforehand, and what must be found.
+/// Lines generated in advance, and the expected result.
 struct Lines {
     /// Requests of each connection.
     requests: Vec<Vec<Vec<u8>>>,
-    /// Rows and sum of each stream.
+    /// Number and sum of each stream's rows.
     expected: Vec<(u64, f64)>,
     rows: u64,
 }
@@ -94,17 +94,17 @@ impl Lines {
     }
 }
 
-/// Where rows go and how they are counted.
+/// Destination of rows, and how they are counted.
 #[derive(Clone, Debug)]
 enum Target {
     Http(SocketAddr, &'static str),
     Tcp(SocketAddr),
 }
 
-/// Runs our server, then each rival that can be had.
+/// Runs Strongback, then each available rival.
 ///
 /// # Errors
-/// Our server failing; a rival that loses rows is an error too, as its figure would be worth nothing.
+/// Strongback failing; a rival that loses rows is an error too, since its figure would be meaningless.
 pub(super) fn run(rows: usize, program: &ServerProgram, peers: &PeerRecipes) -> anyhow::Result<Vec<NarrowResult>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut results = Vec::new();
@@ -144,7 +144,7 @@ pub(super) fn run(rows: usize, program: &ServerProgram, peers: &PeerRecipes) -> 
     Ok(results)
 }
 
-/// A fifth of the rows into a table of their own first, so that no engine is measured cold; then the rows.
+/// Writes a fifth of the rows to a separate table first, so that no engine is measured cold; then the rows.
 fn course(
     runtime: &tokio::runtime::Runtime,
     engine: (&str, &'static str, &str),
@@ -232,23 +232,23 @@ fn send_tcp(address: SocketAddr, requests: &[Vec<u8>]) -> anyhow::Result<()> {
     }
     socket.shutdown(Shutdown::Write)?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    // The server closes when it has read everything.
+    // The server closes the connection when it has read everything.
     let mut rest = [0u8; 64];
     while matches!(socket.read(&mut rest), Ok(n) if n > 0) {}
     Ok(())
 }
 
-/// Where rows can be asked for.
+/// Interface for queries.
 enum Place {
-    /// Our SQL over HTTP.
+    /// Strongback's SQL over HTTP.
     Rest(SocketAddr),
     /// A PostgreSQL wire, by its connection string.
     Sql(String),
-    /// InfluxDB's HTTP.
+    /// HTTP interface of InfluxDB.
     Influx(SocketAddr),
 }
 
-/// How the rows of a table are counted and summed.
+/// Query that counts and sums the rows of a table.
 struct Counting<'a> {
     place: &'a Place,
     table: String,
@@ -273,7 +273,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Count and sum of each stream, in their order.
+    /// Returns count and sum of each stream, in their order.
     async fn sums(&self) -> anyhow::Result<Vec<(u64, f64)>> {
         let table = &self.table;
         let mut found = vec![(0, 0.0); STREAMS];
@@ -326,7 +326,7 @@ async fn query(config: &str, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
         .collect())
 }
 
-/// `POST /api/sql`, each cell as text.
+/// Runs a query with `POST /api/sql`. Returns each cell as text.
 fn rest(address: SocketAddr, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let body = serde_json::json!({ "sql": sql, "limit": 2 * STREAMS }).to_string();
     let answer = HttpConnection::open(address, PATIENCE)?.post("/api/sql", body.as_bytes())?;
@@ -339,7 +339,7 @@ fn rest(address: SocketAddr, sql: &str) -> anyhow::Result<Vec<Vec<String>>> {
         .collect())
 }
 
-/// HTTP/1.0, so that the answer is not chunked.
+/// Runs a query with HTTP/1.0, so that the answer is not chunked.
 fn influx(address: SocketAddr, question: &str) -> anyhow::Result<serde_json::Value> {
     let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;

@@ -1,5 +1,5 @@
-//! Bytes a point of real recordings, stored and read back: launch telemetry of a webcast, a vehicle's CAN bus,
-//! iNET-X packets. The recordings are not part of the repository; without them the section says so.
+//! Bytes per point of real recordings, stored and read back: launch telemetry of a webcast, a vehicle's CAN bus,
+//! iNET-X packets. The recordings are not part of the repository; if they are missing, the section says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,21 +14,21 @@ use strongback_store::{
 /// A recording's size in the store.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SizeResult {
-    /// Recording.
+    /// Name of the recording.
     pub(super) name: String,
-    /// Streams in it.
+    /// Number of streams.
     pub(super) streams: usize,
-    /// Frames.
+    /// Number of frames.
     pub(super) frames: u64,
-    /// Values, all read back equal.
+    /// Number of values, all read back equal.
     pub(super) points: u64,
-    /// Bytes of encoded blocks, times and headers included.
+    /// Bytes of encoded blocks, including times and headers.
     pub(super) block_bytes: u64,
-    /// Bytes for each value.
+    /// Bytes per value.
     pub(super) bytes_per_point: f64,
 }
 
-/// A stream in memory: a time and a value a channel for each row.
+/// Stream in memory: a time and a value of each channel for each row.
 struct Series {
     key: StreamKey,
     channels: Vec<String>,
@@ -36,7 +36,7 @@ struct Series {
     rows: Vec<(i64, Vec<f64>)>,
 }
 
-/// Every recording found under `folder`, stored in new stores under `dir`.
+/// Stores every recording found under `folder` in new stores under `dir`.
 pub(super) fn run(folder: &Path, dir: &Path) -> anyhow::Result<Vec<SizeResult>> {
     let mut results = Vec::new();
     for (name, read) in [("launch", launch as fn(&Path) -> _), ("vehicle_j1939", vehicle), ("inetx", inetx)] {
@@ -54,7 +54,7 @@ pub(super) fn run(folder: &Path, dir: &Path) -> anyhow::Result<Vec<SizeResult>> 
 
 fn value(channel_type: ChannelType, value: f64) -> Value<'static> {
     match channel_type {
-        // Words of packets: whole numbers below 65,536.
+        // Words of packets: integers below 65,536.
         ChannelType::U16 => Value::U16(value as u16),
         _ => Value::F64(value),
     }
@@ -139,7 +139,7 @@ fn store(name: &str, all: &[Series], dir: &Path) -> anyhow::Result<SizeResult> {
     })
 }
 
-/// Webcast telemetry: objects of equally long arrays, one of them `time` in seconds.
+/// Reads webcast telemetry: objects of equally long arrays, one of them `time` in seconds.
 fn launch(folder: &Path) -> anyhow::Result<Vec<Series>> {
     let mut all = Vec::new();
     for mission in sorted(folder)? {
@@ -163,7 +163,7 @@ fn launch(folder: &Path) -> anyhow::Result<Vec<Series>> {
     Ok(all)
 }
 
-/// Decoded CAN signals, one a line: `unix_time_s,channel,value`. Signals of one instant are one frame.
+/// Reads decoded CAN signals, one per line: `unix_time_s,channel,value`. Signals of one instant are one frame.
 fn vehicle(folder: &Path) -> anyhow::Result<Vec<Series>> {
     let text = std::fs::read_to_string(folder.join("css_11111111_decoded_long.csv"))?;
     let mut frames: Vec<(i64, Vec<(&str, f64)>)> = Vec::new();
@@ -172,7 +172,7 @@ fn vehicle(folder: &Path) -> anyhow::Result<Vec<Series>> {
         let (Some(time), Some(channel), Some(value)) = (parts.next(), parts.next(), parts.next()) else {
             bail!("line {line:?}")
         };
-        // Seconds with six decimals: whole microseconds, kept exactly.
+        // Seconds with six decimals are whole microseconds, kept exactly.
         let (seconds, fraction) = time.split_once('.').context("a time without decimals")?;
         let time_ns = seconds.parse::<i64>()? * 1_000_000_000 + format!("{fraction:0<9}").parse::<i64>()?;
         let signal = (channel, value.parse()?);
@@ -198,7 +198,7 @@ fn vehicle(folder: &Path) -> anyhow::Result<Vec<Series>> {
     Ok(by_channels.into_values().collect())
 }
 
-/// iNET-X packets of a capture with their payload as 16-bit words, the duplicates left out.
+/// Reads iNET-X packets of a capture with their payload as 16-bit words, without duplicates.
 fn inetx(folder: &Path) -> anyhow::Result<Vec<Series>> {
     let bytes = std::fs::read(folder.join("acranet_sample.pcap"))?;
     let magic = bytes.get(..4).context("no capture")?;

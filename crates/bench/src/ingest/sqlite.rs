@@ -1,4 +1,5 @@
-//! The same into SQLite: WAL, synchronous FULL, prepared statements, a wide row a frame, one transaction a commit.
+//! Durable ingest into SQLite: WAL, synchronous FULL, prepared statements, one wide row per frame, one transaction
+//! per commit.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,7 +13,7 @@ use super::{Course, EngineResult};
 use crate::machine::thread_time;
 use crate::recording::point_hash;
 
-/// Runs the recording into a new database in `dir`.
+/// Writes the recording to a new database in `dir`.
 pub(super) fn run(course: &Course<'_>, dir: &Path) -> anyhow::Result<EngineResult> {
     let recording = course.recording;
     let path = dir.join("pad.sqlite");

@@ -1,4 +1,4 @@
-//! A live client that measures: how old what it is told is once it is decoded, and how evenly it comes.
+//! A live client that measures the age of updates once they are decoded, and the regularity of their arrival.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,17 +18,18 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::clock::now_ns;
 
-/// Longest silence of the server.
+/// Max time without a message from the server.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The subprotocol of the binary form.
+/// Subprotocol of the binary form.
 const PROTOCOL: &str = "strongback.live.1";
-/// Kind of a binary message with windows; bytes of its head; where a window has the time of its last frame.
+/// Layout of a binary message with windows: its kind, bytes of its head, and offset of the last frame's time in a
+/// window.
 const UPDATE: u8 = 1;
 const HEAD: usize = 36;
 const WINDOW_LAST: usize = 48;
 const WINDOW_MIN: usize = 64;
 
-/// How messages are written.
+/// Encoding of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
@@ -44,7 +45,7 @@ impl Form {
     }
 }
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(super) channels: Vec<String>,
@@ -52,16 +53,16 @@ pub(crate) struct Client {
     pub(super) form: Form,
 }
 
-/// What a client saw.
+/// Observations of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// Of each window, from the stamp of its newest frame until it was decoded.
+    /// Time of each window, from the stamp of its newest frame until it was decoded.
     pub(crate) fresh_ms: Vec<f64>,
-    /// Times between two updates.
+    /// Time between two updates.
     pub(super) intervals_ms: Vec<f64>,
     pub(super) updates: u64,
     pub(crate) windows: u64,
-    /// Channel windows decoded; only of JSON.
+    /// Number of channel windows decoded; only for JSON.
     pub(super) values: u64,
     pub(super) bytes: u64,
     pub(super) conflated: u64,
@@ -81,7 +82,7 @@ impl Seen {
     }
 }
 
-/// An update as far as it is looked at: stamps of its windows' newest frames, nanoseconds since 1970 UTC.
+/// Parsed part of an update: stamps of its windows' newest frames, nanoseconds since 1970 UTC.
 #[derive(Debug, Default, PartialEq)]
 struct Update {
     newest: Vec<i64>,
@@ -111,19 +112,19 @@ struct TextWindow {
 }
 
 impl Client {
-    /// Makes one that is told of every frame of channels.
+    /// Returns a client that receives every frame of the channels.
     pub(crate) fn of(patterns: &[&str], form: Form) -> Client {
         let channels = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
         Client { channels, max_rate_hz: None, form }
     }
 
-    /// Connects, meets the others at `ready`, and notes what it sees until it is dropped.
+    /// Connects, waits for the others at `ready`, and records observations until it is dropped.
     ///
     /// # Errors
-    /// It is refused, or hears nothing.
+    /// The client is refused, or receives nothing.
     pub(super) async fn run(self, url: String, ready: Arc<Barrier>, seen: Arc<Mutex<Seen>>) -> anyhow::Result<()> {
         let mut socket = self.connect(&url).await?;
-        // Updates go on while the others connect.
+        // Keep receiving updates while the others connect.
         let meet = ready.wait();
         tokio::pin!(meet);
         loop {
@@ -158,7 +159,7 @@ impl Client {
         if self.form == Form::Binary {
             request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
         }
-        // A thousand of these are in this process.
+        // Small buffers, since there may be a thousand of these in this process.
         let config = WebSocketConfig::default().read_buffer_size(4096);
         let (mut socket, _) =
             tokio_tungstenite::connect_async_with_config(request, Some(config), true).await.context("/api/live")?;
@@ -178,7 +179,7 @@ async fn next(socket: &mut WebSocketStream<MaybeTlsStream<TcpStream>>) -> anyhow
     }
 }
 
-/// The update in a message, if it is one.
+/// Decodes the update in a message, if it is one.
 fn decode(message: Message) -> anyhow::Result<Option<Update>> {
     match message {
         Message::Text(text) => {
@@ -202,7 +203,7 @@ fn decode(message: Message) -> anyhow::Result<Option<Update>> {
     }
 }
 
-/// The windows of a binary update: `docs/format/live.md`.
+/// Decodes the windows of a binary update: `docs/format/live.md`.
 fn binary(bytes: &[u8]) -> Option<Update> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let mut update = Update { conflated: u32_at(24)?.into(), dropped: u32_at(28)?.into(), ..Update::default() };

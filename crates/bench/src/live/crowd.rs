@@ -1,4 +1,4 @@
-//! Many clients at once, and what they saw.
+//! Many simultaneous clients, and their observations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,24 +13,24 @@ use super::client::{Client, Seen};
 use crate::ingest::percentile;
 use crate::serving::{ServerProcess, Usage, usage};
 
-/// Not counted: first allocations.
+/// Time before measuring, which excludes first allocations.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// What the clients saw, one by one, and what was used meanwhile.
+/// Observations of each client, and the resources used meanwhile.
 pub(crate) struct Crowd {
     pub(crate) seen: Vec<Seen>,
     pub(super) span_s: f64,
     pub(super) core_percent: f64,
     pub(super) rss_mib: f64,
     pub(super) rss_mib_max: f64,
-    /// Of this process, the clients.
+    /// Processor time of this process, which runs the clients, in percent of a core.
     pub(super) clients_core_percent: f64,
 }
 
 /// Connects all clients, waits until each has its first update, then measures once.
 ///
 /// # Errors
-/// A client that is refused, or hears nothing.
+/// A client is refused, or receives nothing.
 pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Duration) -> anyhow::Result<Crowd> {
     let mut measured = None;
     watch(
@@ -46,11 +46,11 @@ pub(super) fn measure(server: &ServerProcess, clients: Vec<Client>, span: Durati
     measured.context("no round was measured")
 }
 
-/// The same over `rounds` spans on the same connections; `opened` is told when all have their first update, `each` of every
-/// round.
+/// Measures `rounds` spans on the same connections. Calls `opened` once all clients have their first update, and
+/// `each` with the result of every round.
 ///
 /// # Errors
-/// As [`measure`], and those of `each`.
+/// As for [`measure`], and any error of `each`.
 pub(crate) fn watch(
     server: &ServerProcess,
     clients: Vec<Client>,
@@ -97,7 +97,7 @@ pub(crate) fn watch(
     })
 }
 
-/// A client ended, which none does by itself.
+/// Returns the error of a client that ended; clients do not end during a measurement.
 fn ended(client: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Result<()> {
     match client {
         Some(ended) => ended?.and_then(|()| bail!("a client ended")),
@@ -105,56 +105,56 @@ fn ended(client: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Resul
     }
 }
 
-/// A crowd in figures.
+/// Figures of a crowd.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CrowdResult {
-    /// Who and what.
+    /// Name of the measurement.
     pub(super) name: String,
-    /// Clients.
+    /// Number of clients.
     pub(super) clients: usize,
-    /// Length of the measurement.
+    /// Length of the measurement in seconds.
     pub(super) seconds: f64,
-    /// Updates a second of a client: mean over the clients.
+    /// Updates per second and client: mean over the clients.
     pub(super) rate_hz: f64,
     /// Standard deviation of that rate over the clients, in percent of the mean.
     pub(super) rate_deviation_percent: f64,
-    /// Windows decoded.
+    /// Number of windows decoded.
     pub(super) windows: u64,
-    /// From the stamp of a window's newest frame until it is decoded: median, in milliseconds.
+    /// Median time from the stamp of a window's newest frame until it is decoded, in milliseconds.
     pub(super) fresh_p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of this time.
     pub(super) fresh_p99_ms: f64,
-    /// Longest.
+    /// Max of this time.
     pub(super) fresh_max_ms: f64,
-    /// Time between two updates: median.
+    /// Median time between two updates, in milliseconds.
     pub(super) interval_p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the time between two updates.
     pub(super) interval_p99_ms: f64,
-    /// Longest.
+    /// Max time between two updates.
     pub(super) interval_max_ms: f64,
     /// Share of updates that came more than half a period late, in percent.
     pub(super) late_percent: f64,
-    /// Bytes of messages a second, over all clients.
+    /// Bytes of messages per second, over all clients.
     pub(super) bytes_per_s: f64,
-    /// Updates merged.
+    /// Number of updates merged.
     pub(super) conflated: u64,
-    /// Windows lost.
+    /// Number of windows lost.
     pub(super) dropped: u64,
     /// Processor time of the server, in percent of a core.
     pub(super) server_core_percent: f64,
     /// Memory of the server at the end, in MiB.
     pub(super) server_rss_mib: f64,
-    /// Most memory of the server, in MiB.
+    /// Max memory of the server, in MiB.
     pub(super) server_rss_mib_max: f64,
-    /// Processor time of the clients.
+    /// Processor time of the clients, in percent of a core.
     pub(super) clients_core_percent: f64,
 }
 
 impl Crowd {
-    /// In figures; `period_ms` is that of the view.
+    /// Returns the figures; `period_ms` is the period of the updates.
     ///
     /// # Errors
-    /// Nobody saw anything.
+    /// No client received anything.
     pub(super) fn result(self, name: String, period_ms: f64) -> anyhow::Result<CrowdResult> {
         let clients = self.seen.len();
         let rates: Vec<f64> = self.seen.iter().map(|seen| seen.updates as f64 / self.span_s).collect();

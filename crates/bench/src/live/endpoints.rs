@@ -1,4 +1,4 @@
-//! The screens of a launch: many endpoints, eight channels each, a view of 200 ms, on the whole pad.
+//! The screens of a launch: many endpoints with eight channels each, updated every 200 ms, on the whole pad.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::crowd::{self, CrowdResult};
 use crate::http::HttpConnection;
 use crate::serving::ServerProcess;
 
-/// Updates a second.
+/// Updates per second.
 const RATE_HZ: f64 = 5.0;
-/// Channels of an endpoint.
+/// Number of channels of an endpoint.
 const CHANNELS: usize = 8;
-/// Streams that the endpoints look at, in turn: avionics at 25 Hz, packets at 50 Hz, a PLC at 1 kHz.
+/// Streams of the endpoints, in turn: avionics at 25 Hz, packets at 50 Hz, a PLC at 1 kHz.
 const TABLES: [&str; 4] = ["avionics.sensor_values", "fti.bay", "plc.fast", "avionics.imu"];
 
-/// Eight channels of one stream for each of `count` endpoints.
+/// Returns eight channels of one stream for each of `count` endpoints.
 fn screens(server: &ServerProcess, count: usize) -> anyhow::Result<Vec<Vec<String>>> {
     let mut http = HttpConnection::open(server.http, Duration::from_secs(30))?;
     let mut streams: Vec<Vec<String>> = Vec::new();
@@ -46,18 +46,18 @@ fn screens(server: &ServerProcess, count: usize) -> anyhow::Result<Vec<Vec<Strin
         .collect())
 }
 
-/// So many endpoints for a time.
+/// Measures `count` endpoints for a time.
 ///
 /// # Errors
-/// A client that is refused, or hears nothing.
+/// A client is refused, or receives nothing.
 pub(super) fn run(server: &ServerProcess, count: usize, form: Form, span: Duration) -> anyhow::Result<CrowdResult> {
     crowd::measure(server, clients(server, count, form)?, span)?.result(name(count, form), 1e3 / RATE_HZ)
 }
 
-/// So many endpoints for `minutes`, on the same connections; `each` is told of every minute.
+/// Measures `count` endpoints for `minutes`, on the same connections; calls `each` with every minute.
 ///
 /// # Errors
-/// A client that is refused, or hears nothing.
+/// A client is refused, or receives nothing.
 pub(super) fn soak(
     server: &ServerProcess,
     count: usize,

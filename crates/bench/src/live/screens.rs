@@ -1,4 +1,4 @@
-//! The pad's screens, unthrottled: 20 subscribers that are told of every frame.
+//! The pad's screens, unthrottled: 20 subscribers that receive every frame.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::ingest::percentile;
 use crate::serving::ServerProcess;
 use crate::table::{Table, short};
 
-/// Subscribers.
+/// Number of subscribers.
 const SUBSCRIBERS: usize = 20;
-/// What subscribers look at, in turn: a panel of values, fast plots, packets, controllers.
+/// Channels of subscribers, in turn: a panel of values, fast plots, packets, controllers.
 const SCREENS: [&[&str]; 4] = [
     &["avionics.sensor_values.*{acu=1}", "avionics.gnc.mode"],
     &["plc.fast.p_lox_tank", "plc.fast.p_purge_0?", "plc.fast.acc_01"],
@@ -24,47 +24,47 @@ const SCREENS: [&[&str]; 4] = [
 /// Latency of one kind of screen, or of all.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LatencyResult {
-    /// What was looked at.
+    /// Name of the screen.
     pub(super) screen: String,
-    /// Windows measured.
+    /// Number of windows measured.
     pub(super) windows: u64,
-    /// Updates received.
+    /// Number of updates received.
     pub(super) updates: u64,
-    /// Channel windows decoded.
+    /// Number of channel windows decoded.
     pub(super) values: u64,
-    /// Median, in milliseconds.
+    /// Median latency in milliseconds.
     pub(super) p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of latency in milliseconds.
     pub(super) p99_ms: f64,
-    /// Longest.
+    /// Max latency in milliseconds.
     pub(super) max_ms: f64,
-    /// Updates merged because this side was slow.
+    /// Number of updates merged because this client was slow.
     pub(super) conflated: u64,
-    /// Windows lost.
+    /// Number of windows lost.
     pub(super) dropped: u64,
 }
 
-/// All screens.
+/// Result of all screens.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ScreensResult {
-    /// Subscribers.
+    /// Number of subscribers.
     pub(super) subscribers: usize,
-    /// Length of the measurement.
+    /// Length of the measurement in seconds.
     pub(super) seconds: f64,
-    /// Over all.
+    /// Latency over all screens.
     pub(super) latency_ms: LatencyResult,
-    /// One by one.
+    /// Latency of each kind of screen.
     pub(super) screens: Vec<LatencyResult>,
     /// Processor time of the server, in percent of a core.
     pub(super) server_core_percent: f64,
-    /// Most memory of the server, in MiB.
+    /// Max memory of the server, in MiB.
     pub(super) server_rss_mib_max: f64,
 }
 
-/// Runs it and prints its table.
+/// Runs the measurement and prints its table.
 ///
 /// # Errors
-/// A client that is refused, or hears nothing.
+/// A client is refused, or receives nothing.
 pub(super) fn run(server: &ServerProcess, span: Duration) -> anyhow::Result<ScreensResult> {
     let clients = (0..SUBSCRIBERS).map(|index| Client::of(SCREENS[index % SCREENS.len()], Form::Json)).collect();
     let crowd = crowd::measure(server, clients, span)?;

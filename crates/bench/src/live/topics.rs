@@ -15,17 +15,17 @@ use super::crowd::{self, CrowdResult};
 use crate::clock::now_ns;
 use crate::serving::ServerProcess;
 
-/// Topics that are published.
+/// Number of published topics.
 pub(super) const TOPICS: usize = 130;
-/// Updates a second.
+/// Updates per second.
 const RATE_HZ: f64 = 60.0;
-/// A step of the publisher, nanoseconds.
+/// Nanoseconds per step of the publisher.
 const STEP_NS: i64 = 1_000_000;
 
-/// A number of topics, of those that are published.
+/// Parses a number of topics, up to that of those published.
 ///
 /// # Errors
-/// There are not so many.
+/// There are fewer topics.
 pub(super) fn at_most_all(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(topics @ 1..=TOPICS) => Ok(topics),
@@ -33,7 +33,7 @@ pub(super) fn at_most_all(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Publishes all topics as lines until it is stopped.
+/// Publisher of all topics as lines until it is stopped.
 pub(super) struct Publisher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -56,7 +56,7 @@ impl Publisher {
     }
 }
 
-/// Steps between two messages of a topic.
+/// Returns the number of steps between two messages of a topic.
 fn every(topic: usize) -> u64 {
     if topic.is_multiple_of(10) { 1 } else { 10 }
 }
@@ -90,10 +90,10 @@ fn publish(ilp: SocketAddr, stop: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// So many consumers of so many topics each.
+/// Measures `consumers` with `topics` each.
 ///
 /// # Errors
-/// A client that is refused, or hears nothing.
+/// A client is refused, or receives nothing.
 pub(super) fn run(
     server: &ServerProcess,
     consumers: usize,

@@ -1,4 +1,4 @@
-//! The disk that others fill and empty: a file system of its own, and a file in it that takes what is free.
+//! A disk that fills and empties: a file system of its own, and a ballast file in it that takes the free space.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// Bytes that the ballast takes or gives at a time.
+/// Number of bytes that the ballast takes or frees at a time.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// What a disk is formatted as. All but tmpfs and FUSE lie in a file, mounted as a loop device.
+/// File system of the disk. All except tmpfs and FUSE are in a file, mounted as a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FileSystem {
-    /// Memory.
+    /// tmpfs, in memory.
     Tmpfs,
     /// ext4.
     Ext4,
     /// XFS: at least 300 MiB.
     Xfs,
-    /// btrfs, which writes a copy of what is overwritten.
+    /// btrfs, which copies on write.
     Btrfs,
     /// A tmpfs seen through FUSE, by bindfs.
     Fuse,
 }
 
-/// A file system that is ours to fill.
+/// File system that the benchmark may fill.
 pub(super) struct Disk {
     path: PathBuf,
     limited: bool,
@@ -48,7 +48,7 @@ impl FileSystem {
             FileSystem::Btrfs => "mkfs.btrfs",
         };
         let image = at.with_extension("img");
-        // One that an earlier run left, on a machine that was started again since.
+        // An earlier run may have left one, before the machine was restarted.
         if !image.exists() {
             File::create(&image)?.set_len(mib << 20)?;
             run(Command::new(format).arg("-q").arg(&image))?;
@@ -70,8 +70,8 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
 }
 
 impl Disk {
-    /// Mounts a file system of this size, or takes the one that an earlier run in this folder left. 0 MiB: a plain
-    /// folder.
+    /// Mounts a file system of this size, or reuses the one left by an earlier run in this folder. With 0 MiB, uses a
+    /// plain folder.
     pub(super) fn mount(path: &Path, file_system: FileSystem, mib: u64) -> anyhow::Result<Disk> {
         std::fs::create_dir_all(path)?;
         let is_mounted = std::fs::read_to_string("/proc/mounts")?
@@ -83,7 +83,7 @@ impl Disk {
         Ok(Disk { path: path.to_owned(), limited: mib > 0 })
     }
 
-    /// The store's folder.
+    /// Returns the store's folder.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join("store")
     }
@@ -92,12 +92,12 @@ impl Disk {
         self.path.join("ballast")
     }
 
-    /// Whether others have taken space.
+    /// Returns whether the ballast takes any space.
     pub(super) fn is_taken(&self) -> bool {
         self.ballast().exists()
     }
 
-    /// Gives all back.
+    /// Frees all space.
     pub(super) fn empty(&self) -> anyhow::Result<()> {
         if self.limited && self.ballast().exists() {
             std::fs::remove_file(self.ballast())?;
@@ -105,8 +105,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Fills the disk to the last byte and empties it in part, again and again, until it is `ended`. Returns how often
-    /// it was full.
+    /// Fills the disk to the last byte and empties it in part, repeatedly, until `ended` is set. Returns how often it
+    /// was full.
     pub(super) fn press(&self, random: &mut fastrand::Rng, ended: &AtomicBool) -> anyhow::Result<u64> {
         if !self.limited {
             return Ok(0);
@@ -124,7 +124,7 @@ impl Disk {
                 if ended.load(Ordering::SeqCst) {
                     return Ok(fulls);
                 }
-                // Now and then others take space slowly.
+                // Occasionally take space slowly.
                 if pieces.is_multiple_of(64) && random.bool() {
                     std::thread::park_timeout(Duration::from_millis(random.u64(0..20)));
                 }
@@ -132,7 +132,7 @@ impl Disk {
             ensure!(filled.kind() == std::io::ErrorKind::StorageFull, "ballast: {filled}");
             fulls += 1;
             std::thread::park_timeout(Duration::from_millis(random.u64(10..800)));
-            // What is given back is at times too little for anything.
+            // The freed space is sometimes too small for anything.
             let size = file.metadata()?.len();
             let given = if random.u8(..4) == 0 { random.u64(0..2 * PIECE_BYTES) } else { random.u64(0..=size) };
             file.set_len(size - given.min(size))?;
@@ -144,7 +144,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A mount in a temporary folder would outlive it; one in a folder that is kept holds the store.
+        // A mount in a temporary folder would outlive it; a mount in a kept folder holds the store.
         if self.limited && self.path.starts_with(std::env::temp_dir()) {
             let _ = Command::new("umount").arg("-l").arg(&self.path).status();
             let below = self.path.with_extension("below");

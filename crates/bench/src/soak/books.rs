@@ -1,4 +1,4 @@
-//! Compares what is stored with what was acknowledged, and the ledger of the packets with what is stored of them.
+//! Compares the stored data with what was acknowledged, and the ledger of the packets with the stored packets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::Journal;
 use super::senders::{PACKET_PERIOD_NS, ROW_PERIOD_NS};
 use crate::http::{HttpConnection, count};
 
-/// Longest wait for one answer.
+/// Max time to wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Gap rows that their share of the disk holds at least: fewer never go.
+/// Min number of gap rows that fit their share of the disk: fewer never expire.
 const GAP_ROWS_KEPT: i64 = 10_000;
 
-/// Numbers that one query compares.
+/// Number of rows that one query compares.
 const WINDOW: u64 = 100_000;
 
-/// What a stream of numbered rows has.
+/// Statistics of a stream of numbered rows.
 #[derive(Debug)]
 struct Numbers {
     rows: u64,
@@ -31,7 +31,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Adds those of another run of numbers.
+    /// Merges the statistics of another run of numbers.
     fn join(&mut self, other: &Numbers) {
         self.rows += other.rows;
         self.distinct += other.distinct;
@@ -39,7 +39,7 @@ impl Numbers {
         self.last = self.last.max(other.last);
     }
 
-    /// Fails unless each number from the first on is there once, to the last that was acknowledged.
+    /// Fails unless each number from the first stored one to the last acknowledged one is stored exactly once.
     fn check(&self, what: &str, acknowledged: u64, was_full: bool) -> anyhow::Result<()> {
         let span = self.last - self.first + 1;
         ensure!(self.rows == self.distinct, "{what}: {} rows are stored twice: {self:?}", self.rows - self.distinct);
@@ -53,7 +53,7 @@ impl Numbers {
     }
 }
 
-/// Compares everything.
+/// Compares all stored data.
 pub(super) fn compare(http: SocketAddr, journal: &mut Journal) -> anyhow::Result<()> {
     let mut http = HttpConnection::open(http, ANSWER_TIMEOUT)?;
     if journal.writers.iter().any(|next| *next > 0) {
@@ -91,7 +91,7 @@ fn rows(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> 
         now.check(&what, acknowledged, journal.was_full)?;
         let before = &mut journal.first_kept[writer];
         ensure!(now.first >= *before, "{what}: rows below {before} had gone and are back: {now:?}");
-        // What others fill takes no space from what is there: only what comes drives the oldest out.
+        // The ballast takes no space from stored data: only new data expires the oldest.
         let (kept_before, gone) = (acknowledged.saturating_sub(*before), now.first - *before);
         ensure!(
             gone * 4 <= kept_before * 3 || kept_before < 100_000,
@@ -103,8 +103,8 @@ fn rows(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Conditions that part all rows into runs of numbers by their `time`, each small enough for one query: what it takes
-/// does not grow with the run.
+/// Returns conditions that split all rows into runs of numbers by their `time`, each small enough for one query, so
+/// that memory does not grow with the run.
 fn windows(base_ns: i64, period_ns: i64, numbers: Range<u64>) -> Vec<String> {
     let edge = |number: u64| base_ns + number as i64 * period_ns;
     let edges: Vec<i64> = numbers.step_by(WINDOW as usize).skip(1).map(edge).collect();
@@ -119,7 +119,7 @@ fn windows(base_ns: i64, period_ns: i64, numbers: Range<u64>) -> Vec<String> {
 
 fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> {
     let mut found = vec![None; journal.visitors.len()];
-    // In parts: an answer is bounded.
+    // In parts, since the size of an answer is limited.
     for from in (0..journal.visitors.len()).step_by(1_000) {
         let part = numbers(
             http,
@@ -145,10 +145,10 @@ fn visitors(http: &mut HttpConnection, journal: &Journal) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Checks the ledger of the packets: what is missing from the first sequence to the last one that rows or gaps name is
-/// what gap rows say was lost, less what they say came after all; and as their sender never began again, no restart was
-/// seen. The last ones before a kill may be known by their gap alone: they were refused. Gap rows have a share of the
-/// disk: once their oldest have gone, the books are those from the oldest one left on.
+/// Checks the ledger of the packets. The sequences missing between the first and the last one that rows or gaps name
+/// must equal those that gap rows report lost, less those reported as recovered; and since the sender never
+/// restarted, no restart may be recorded. The last packets before a kill may be known by their gap alone: they were
+/// refused. Gap rows have a share of the disk: once the oldest have expired, the check begins at the oldest one left.
 fn packets(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<()> {
     let lost = "stream_name like 'soak.packets%' and cause in ('sequence', 'not recorded')";
     let gaps = table(
@@ -200,7 +200,7 @@ fn packets(http: &mut HttpConnection, journal: &mut Journal) -> anyhow::Result<(
     Ok(())
 }
 
-/// Checks that each frame of the packets' source was counted once.
+/// Checks that each frame of the packets' source was counted exactly once.
 pub(super) fn compare_counts(http: SocketAddr) -> anyhow::Result<()> {
     let source = HttpConnection::open(http, ANSWER_TIMEOUT)?.source("packets")?;
     let of = |name: &str| count(&source[name]).with_context(|| format!("{name} of {source}"));
@@ -223,7 +223,7 @@ fn numbers(http: &mut HttpConnection, sql: &str) -> anyhow::Result<Vec<(u64, Num
     Ok(all)
 }
 
-/// The rows of a query, as integers.
+/// Returns the rows of a query, as integers.
 fn table(http: &mut HttpConnection, sql: &str) -> anyhow::Result<Vec<Vec<i64>>> {
     let answer = http.post("/api/sql", json!({ "sql": sql }).to_string().as_bytes())?;
     ensure!(answer.status == 200, "{sql}: {} {}", answer.status, answer.body);

@@ -1,30 +1,30 @@
-//! The server's wall clock, which leaps: libfaketime adds what a file says. Its monotonic clock stays true.
+//! Leaps of the server's wall clock: libfaketime adds the offset given in a file. The monotonic clock stays correct.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where Debian has the library, by the machine.
+/// Locations of the library on Debian, by architecture.
 const PLACES: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
 ];
 
-/// A clock that can be set.
+/// Clock that can be set.
 pub(super) struct Leaps {
     library: &'static str,
     file: PathBuf,
 }
 
 impl Leaps {
-    /// None: the library is not there.
+    /// Finds the library, or returns `None` if it is not installed.
     pub(super) fn find(dir: &Path) -> Option<Leaps> {
         let library = PLACES.into_iter().find(|place| Path::new(place).exists())?;
         Some(Leaps { library, file: dir.join("clock") })
     }
 
-    /// Variables with which the server must be started.
+    /// Returns the environment variables with which the server must be started.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         let file = self.file.display().to_string();
         [
@@ -40,13 +40,13 @@ impl Leaps {
 
     /// Sets how many seconds the clock is ahead.
     pub(super) fn set(&self, ahead_s: i64) -> std::io::Result<()> {
-        // Renamed into place: half of a line would be another time.
+        // Rename it into place: half a line would be a different time.
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{ahead_s:+}\n"))?;
         std::fs::rename(new, &self.file)
     }
 
-    /// Leaps until it is `ended`, and is right then. Returns how often it leapt.
+    /// Leaps until `ended` is set, and then resets the clock. Returns how often it leapt.
     pub(super) fn leap(&self, random: &mut fastrand::Rng, ended: &AtomicBool) -> anyhow::Result<u64> {
         let mut leaps = 0;
         while !ended.load(Ordering::SeqCst) {
@@ -59,7 +59,7 @@ impl Leaps {
     }
 }
 
-/// A leap: right again, a second to ten years forward or back, or about 1970.
+/// Returns a random offset: zero, a second to ten years forward or back, or one that leads to about 1970.
 pub(super) fn random(random: &mut fastrand::Rng) -> i64 {
     const YEAR_S: i64 = 31_557_600;
     match random.u8(..8) {

@@ -1,5 +1,5 @@
-//! Who sends: writers of lines that keep what is acknowledged, streams that come and go, and numbered packets that are
-//! lost, doubled and out of order.
+//! Senders: writers of lines that record what is acknowledged, intermittent streams, and numbered packets that are
+//! lost, duplicated and out of order.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -12,20 +12,21 @@ use anyhow::bail;
 
 use crate::http::HttpConnection;
 
-/// Connections that write.
+/// Number of writing connections.
 pub(super) const WRITERS: usize = 4;
-/// Rows of a request.
+/// Number of rows in a request.
 const ROWS: u64 = 250;
-/// Between two rows of a writer, nanoseconds of their `time`.
+/// Distance between the `time` of two rows of a writer, in nanoseconds.
 pub(super) const ROW_PERIOD_NS: i64 = 1_000;
-/// Packets a second.
+/// Packets per second.
 const PACKETS_PER_S: u64 = 500;
-/// Between two packets, nanoseconds of their source.
+/// Distance between two packets, in nanoseconds of their source.
 pub(super) const PACKET_PERIOD_NS: i64 = 1_000_000_000 / PACKETS_PER_S as i64;
-/// Longest wait for one answer.
+/// Max time to wait for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the server is told: a small store that keeps data by age, and a stream of numbered packets that keeps its own.
+/// Returns the server's configuration: a small store that keeps data by age, and a stream of numbered packets with a
+/// retention group of its own.
 pub(super) fn config(fti: SocketAddr) -> String {
     format!(
         r#"
@@ -55,22 +56,23 @@ type = "u64"
     )
 }
 
-/// A writer of one stream.
+/// Writer of one stream.
 pub(super) struct Writer<'a> {
-    /// Which one it is.
+    /// Index of the writer.
     pub(super) number: usize,
     /// HTTP address of the server.
     pub(super) http: SocketAddr,
     /// `time` of row 0.
     pub(super) base_ns: i64,
-    /// Rows a second.
+    /// Rows per second.
     pub(super) rows_per_s: u64,
-    /// Set when it has to end.
+    /// Flag that ends the writer.
     pub(super) ended: &'a AtomicBool,
 }
 
 impl Writer<'_> {
-    /// Writes from row `next` on, which rises with what is acknowledged. Returns rows acknowledged and requests put off.
+    /// Writes from row `next` on, and advances it as rows are acknowledged. Returns rows acknowledged and requests
+    /// refused.
     pub(super) fn run(&self, next: &mut u64) -> anyhow::Result<(u64, u64)> {
         let (mut acknowledged, mut refusals) = (0, 0);
         let mut sender = Sender { http: self.http, connection: None };
@@ -94,26 +96,26 @@ impl Writer<'_> {
     }
 }
 
-/// The value of a row: what it must be is known when it is read.
+/// Returns the value of a row, which the reader can recompute.
 pub(super) fn value(n: u64) -> f64 {
     n as f64 / 8.0
 }
 
-/// Streams that come and go.
+/// Intermittent streams.
 pub(super) struct Visitors<'a> {
     /// HTTP address of the server.
     pub(super) http: SocketAddr,
-    /// What is left to chance.
+    /// Random numbers.
     pub(super) random: fastrand::Rng,
-    /// Set when it has to end.
+    /// Flag that ends the streams.
     pub(super) ended: &'a AtomicBool,
     /// `time` of row 0.
     pub(super) base_ns: i64,
 }
 
 impl Visitors<'_> {
-    /// Writes a row of some streams at a time; `next` has the number of the next row of each. `untold` are the streams
-    /// whose request got no answer: as any client, it sends that again before it goes on.
+    /// Writes a row of some streams at a time; `next` has the number of the next row of each. `untold` are the
+    /// streams whose last request got no answer: like any client, it sends that request again first.
     pub(super) fn run(mut self, next: &mut [u64], untold: &mut Range<usize>) -> anyhow::Result<(u64, u64)> {
         let (mut acknowledged, mut refusals) = (0, 0);
         let mut sender = Sender { http: self.http, connection: None };
@@ -143,14 +145,15 @@ impl Visitors<'_> {
     }
 }
 
-/// A connection that is opened when it is needed.
+/// Connection that is opened when needed.
 struct Sender {
     http: SocketAddr,
     connection: Option<HttpConnection>,
 }
 
 impl Sender {
-    /// Sends lines until they are acknowledged. False: they were put off, or it has to end; they may be stored in part.
+    /// Sends lines until they are acknowledged. Returns `false` if they were refused or the run ended; they may then
+    /// be stored in part.
     fn send(&mut self, body: &str, ended: &AtomicBool) -> anyhow::Result<bool> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -173,21 +176,21 @@ impl Sender {
     }
 }
 
-/// Who sends numbered packets.
+/// Sender of numbered packets.
 pub(super) struct PacketSender<'a> {
-    /// Where to.
+    /// Address that packets are sent to.
     pub(super) fti: SocketAddr,
-    /// What is left to chance.
+    /// Random numbers.
     pub(super) random: fastrand::Rng,
-    /// Set when it has to end.
+    /// Flag that ends the sender.
     pub(super) ended: &'a AtomicBool,
-    /// Source's time of packet 0.
+    /// Source time of packet 0.
     pub(super) base_ns: i64,
 }
 
 impl PacketSender<'_> {
-    /// Sends from packet `next` on: some never, some twice, some up to two hundred places late, and the first ones of a
-    /// round in any order. Returns how many were sent.
+    /// Sends from packet `next` on: some never, some twice, some up to two hundred places late, and the first ones of
+    /// a round in any order. Returns the number of packets sent.
     pub(super) fn run(mut self, next: &mut u64) -> anyhow::Result<u64> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut late: VecDeque<(u64, u64)> = VecDeque::new();
@@ -219,10 +222,10 @@ impl PacketSender<'_> {
         Ok(sent)
     }
 
-    /// Sends one iNET-X packet: header of 28 bytes (control, stream, sequence, length, seconds, nanoseconds, PIF), and
-    /// its number. A port that nobody listens at is no failure: the server may have ended.
+    /// Sends one iNET-X packet: header of 28 bytes (control, stream, sequence, length, seconds, nanoseconds, PIF),
+    /// and its number. A port without a listener is not an error: the server may have ended.
     fn send(&self, socket: &UdpSocket, n: u64) -> anyhow::Result<u64> {
-        // A packet that comes late or twice has the time at which it was made.
+        // A late or duplicated packet has its original time.
         let time_ns = self.base_ns + n as i64 * PACKET_PERIOD_NS;
         let mut packet = Vec::with_capacity(36);
         let words =

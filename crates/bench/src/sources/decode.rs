@@ -1,4 +1,4 @@
-//! Decoding alone, on one core: packets, lines and notifications to frames of a sink that keeps nothing.
+//! Decoding alone, on one core: packets, lines and notifications to frames in a sink that discards them.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ use strongback_store::{
 use super::DecodeRate;
 use crate::machine::thread_time;
 
-/// Takes everything and keeps nothing.
+/// Sink that accepts and discards everything.
 #[derive(Default)]
 struct Nowhere {
     streams: Mutex<HashMap<StreamKey, u32>>,
@@ -64,12 +64,13 @@ impl Sink for Nowhere {
     fn count_rejected(&self, _stream: StreamId, _frames: u64) {}
 }
 
-/// Repeats `work`, which returns messages and points, for so much processor time, three times; the best rate.
+/// Repeats `work`, which returns messages and points, for `span` of processor time, three times. Returns the best
+/// rate.
 fn measure(what: &str, span: Duration, mut work: impl FnMut() -> (u64, u64)) -> DecodeRate {
     let mut best = DecodeRate { what: what.to_owned(), messages_per_s: 0.0, points_per_s: 0.0 };
     for _ in 0..3 {
         let (start, mut messages, mut points) = (thread_time(), 0, 0);
-        // Processor time of this thread: a busy machine does not falsify it.
+        // Processor time of this thread, which other load on the machine does not affect.
         while thread_time() - start < span {
             let done = work();
             (messages, points) = (messages + done.0, points + done.1);
@@ -105,7 +106,7 @@ fn lines(what: &str, body: &str, fields: u64, span: Duration) -> DecodeRate {
     })
 }
 
-/// A notification of one stamp with `values` REALs in one sample, to a frame.
+/// Decodes a notification of one stamp with `values` REALs in one sample to a frame.
 fn notifications(what: &str, values: usize, span: Duration) -> DecodeRate {
     let mut data = Vec::new();
     data.extend_from_slice(&1_u32.to_le_bytes());
@@ -134,7 +135,7 @@ fn notifications(what: &str, values: usize, span: Duration) -> DecodeRate {
     })
 }
 
-/// Every protocol.
+/// Measures every protocol.
 pub(super) fn run(span: Duration) -> anyhow::Result<Vec<DecodeRate>> {
     let mut narrow = String::new();
     for i in 0..20_000_u64 {

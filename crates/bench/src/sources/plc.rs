@@ -1,5 +1,5 @@
-//! A thousand symbols of a PLC at 1 kHz beside the rest of the pad, on real sockets: cycles that are missing, and how
-//! long the pauses between frames are.
+//! A thousand symbols of a PLC at 1 kHz in addition to the rest of the pad, on real sockets: missing cycles, and the
+//! length of the pauses between frames.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::http::HttpConnection;
 use crate::serving::{Ports, STRAIN, ServerProcess, ServerProgram, start_pad};
 use crate::table::Table;
 
-/// Limits of pauses in milliseconds, as a launch pad's thesis gives their shares.
+/// Limits of pauses in milliseconds, those for which a launch pad's thesis gives shares.
 const LIMITS_MS: [u32; 5] = [2, 5, 25, 45, 110];
-/// Streams whose pauses are told, and their period.
+/// Streams whose pauses are reported, and their period.
 const STREAMS: [(&str, &str); 5] = [
     ("plc.strain", "1 ms"),
     ("plc.fast", "1 ms"),
@@ -20,7 +20,7 @@ const STREAMS: [(&str, &str); 5] = [
     ("avionics.gnc", "40 ms"),
     ("plc.lox", "100 ms"),
 ];
-/// Longest wait for an answer: sorting ten minutes of 1 kHz takes its time.
+/// Max time to wait for an answer: sorting ten minutes of 1 kHz is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Pauses between the frames of one stream.
@@ -31,16 +31,17 @@ struct Pauses {
     missing: u64,
     /// Shares of pauses over 2, 5, 25, 45 and 110 ms, by the source's stamps.
     by_source: [f64; LIMITS_MS.len()],
-    /// The same by the receiver's.
+    /// Shares of the same pauses by the receiver's stamps.
     by_receiver: [f64; LIMITS_MS.len()],
 }
 
-/// What reading a PLC came to.
+/// Result of reading a PLC.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PlcResult {
     seconds: u64,
     symbols_at_1_khz: u64,
-    /// Cycles that the PLC counted between the first and the last frame, that are stored, and that are missing.
+    /// Number of cycles that the PLC counted between the first and the last frame, that are stored, and that are
+    /// missing.
     cycles: u64,
     stored: u64,
     missing: u64,
@@ -72,7 +73,7 @@ fn pauses(http: &mut HttpConnection, stream: &str) -> anyhow::Result<Pauses> {
     Ok(Pauses { stream: stream.to_owned(), frames, missing, by_source, by_receiver })
 }
 
-/// Reads the pad's PLC for a time.
+/// Reads the pad's PLC for the given time.
 pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<PlcResult> {
     let dir = tempfile::tempdir().context("temporary folder")?;
     let [ports, others] = Ports::reserve()?;
@@ -80,7 +81,7 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Plc
     let mut config = strongback_sim::pad_config_at(ports.fti);
     config.push_str(&strongback_sim::plc_config(plc));
     config.push_str(STRAIN);
-    // The PLC's own time, as its stamps are looked at.
+    // Use the PLC's own time, since its stamps are examined.
     let config = config.replacen("kind = \"ads\"", "kind = \"ads\"\nclock = \"source\"", 1);
     let more = format!("--loss 0 --plc {plc}");
     let pad = start_pad(&program.path()?, dir.path(), ports.fti, ports.ilp, &more)?;
@@ -89,7 +90,7 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Plc
     std::thread::sleep(span);
     let server_core_percent = (server.usage().cpu_s - cpu) * 100.0 / span.as_secs_f64();
     pad.stop()?;
-    // Only now: the server closes a connection that says nothing for a while.
+    // Not earlier: the server closes an idle connection.
     let mut http = HttpConnection::open(ports.http, PATIENCE)?;
     let counter = "select max(\"FAST.cycle\") - min(\"FAST.cycle\") + 1, count(distinct \"FAST.cycle\"), count(*) from \"plc.strain\"";
     let counted = http.sql_row(counter)?;

@@ -1,4 +1,4 @@
-//! Packets over loopback into a server, stored, live and queried, at rising rates up to the first that is lost.
+//! Packets over loopback into a server, stored, live and queried, at rising rates up to the first loss.
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,45 +17,45 @@ use crate::http::{HttpConnection, count};
 use crate::serving::{Ports, ServerProcess, ServerProgram};
 use crate::table::{Table, short};
 
-/// Streams, and channels in a packet of each.
+/// Number of streams, and of channels in each packet.
 const STREAMS: usize = 10;
 const CHANNELS: usize = 100;
-/// Rates, points a second.
+/// Rates in points per second.
 const RATES: [f64; 12] = [1e5, 2.5e5, 5e5, 1e6, 1.5e6, 2e6, 3e6, 4e6, 6e6, 8e6, 12e6, 16e6];
-/// Packets leave in bursts this far apart.
+/// Time between two bursts of packets.
 const BURST: Duration = Duration::from_millis(1);
-/// A query of the newest data this often.
+/// Time between two queries of the newest data.
 const QUERY: Duration = Duration::from_millis(500);
-/// How long the last packets may take to be counted.
+/// Max time until the last packets are counted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One rate.
+/// Result of one rate.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Step {
-    /// Points a second that were to be sent, and that were.
+    /// Intended and actual points per second.
     wanted_points_per_s: f64,
     sent_points_per_s: f64,
     packets_sent: u64,
     packets_stored: u64,
     kernel_drops: u64,
     missing: u64,
-    /// Processor time of the server in nanoseconds a point.
+    /// Processor time of the server in nanoseconds per point.
     server_ns_per_point: f64,
     live_updates: u64,
     queries: u64,
 }
 
-/// All of them.
+/// Result of all rates.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Rising {
     streams: usize,
     channels: usize,
     steps: Vec<Step>,
-    /// Highest rate without any loss, in points a second as sent.
+    /// Highest rate without any loss, in points per second as sent.
     without_loss_points_per_s: f64,
 }
 
-/// What the server has counted.
+/// Counts of the server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     received: u64,
@@ -75,7 +75,8 @@ fn counted(http: &mut HttpConnection) -> anyhow::Result<Counted> {
     })
 }
 
-/// Sends at a rate until the time is over; packets sent. A sender that falls behind says so by what it sent.
+/// Sends at a rate until the time is over. Returns the number of packets sent, which is lower if the sender falls
+/// behind.
 fn send(to: SocketAddr, points_per_s: f64, span: Duration, sequence: &mut u32) -> anyhow::Result<(u64, Duration)> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(to)?;
@@ -83,7 +84,7 @@ fn send(to: SocketAddr, points_per_s: f64, span: Duration, sequence: &mut u32) -
     let (start, mut sent) = (Instant::now(), 0_u64);
     while start.elapsed() < span {
         let due = (start.elapsed().as_secs_f64() * packets_per_s) as u64;
-        // Whole rounds: what is lost shows by what comes after it.
+        // Send whole rounds: a loss is revealed by the next packet of its stream.
         while sent < due {
             for stream in 0..STREAMS as u32 {
                 socket.send(&packet(stream, *sequence, CHANNELS))?;
@@ -96,7 +97,7 @@ fn send(to: SocketAddr, points_per_s: f64, span: Duration, sequence: &mut u32) -
     Ok((sent, start.elapsed()))
 }
 
-/// A screen with a few channels of each stream.
+/// Subscribes to a few channels of each stream, as a screen does.
 async fn watch(http: SocketAddr, updates: Arc<AtomicU64>) -> anyhow::Result<()> {
     let (mut socket, _) = tokio_tungstenite::connect_async(format!("ws://{http}/api/live")).await?;
     let subscribe = json!({ "type": "subscribe", "id": 1, "channels": ["packets.*.c00", "packets.*.c50"] });
@@ -111,14 +112,14 @@ async fn watch(http: SocketAddr, updates: Arc<AtomicU64>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Queries of the newest data, until told to stop.
+/// Queries the newest data until told to stop.
 fn query(http: SocketAddr, stop: &AtomicBool) -> anyhow::Result<u64> {
     let mut http = HttpConnection::open(http, PATIENCE)?;
     let sql = "select avg(c00), max(c50), count(*) from \"packets.s00\" where time > now() - interval '1 second'";
     let body = json!({ "sql": sql }).to_string();
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) {
-        // A table is there with its first frame.
+        // A table exists from its first frame on.
         done += u64::from(http.post("/api/sql", body.as_bytes())?.status == 200);
         std::thread::park_timeout(QUERY);
     }
@@ -191,7 +192,7 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Ris
         }
         let slow = step.sent_points_per_s < wanted * 0.9;
         steps.push(step);
-        // A sender that cannot keep the rate measures itself.
+        // A sender that cannot keep the rate would measure itself.
         if lost || slow {
             break;
         }
@@ -213,11 +214,11 @@ pub(super) fn run(program: &ServerProgram, span: Duration) -> anyhow::Result<Ris
     Ok(Rising { streams: STREAMS, channels: CHANNELS, steps, without_loss_points_per_s })
 }
 
-/// The counts once nothing more comes.
+/// Returns the counts once no more packets arrive.
 fn settle(http: &mut HttpConnection) -> anyhow::Result<Counted> {
     let begin = Instant::now();
     let (mut last, mut since) = (counted(http)?, Instant::now());
-    // The server looks at its sources once a second.
+    // The server updates its sources once a second.
     while since.elapsed() < Duration::from_millis(2_200) {
         if begin.elapsed() > PATIENCE {
             bail!("packets still come after {PATIENCE:?}");

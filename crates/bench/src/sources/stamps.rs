@@ -1,5 +1,5 @@
-//! What the kernel's receive stamps are worth: a regular source of 1 kHz, both cores loaded, the spread of its distances
-//! by the kernel's stamps beside that by a program's.
+//! Precision of the kernel's receive timestamps: for a regular source of 1 kHz, with all cores loaded, the spread of
+//! the distances between packets by the kernel's timestamps compared with that by a program's.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use crate::table::Table;
 
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// Both kinds of stamps of the same datagrams.
+/// Both kinds of timestamps of the same datagrams.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Stamps {
     datagrams: usize,
     busy_threads: usize,
-    /// How far the sender itself was from its period.
+    /// Deviation of the sender itself from its period.
     sender: Spread,
     kernel: Spread,
     program: Spread,
@@ -48,7 +48,7 @@ impl Spread {
     }
 }
 
-/// Sender's, kernel's and program's time of each datagram.
+/// Times of each datagram by sender, kernel and program.
 struct Take(Arc<Mutex<Vec<[i64; 3]>>>, strongback_sources::Now);
 
 impl Datagrams for Take {
@@ -63,7 +63,7 @@ impl Datagrams for Take {
     fn batch_end(&mut self) {}
 }
 
-/// Measures for a time.
+/// Measures for the given time.
 pub(super) fn run(span: Duration) -> anyhow::Result<Stamps> {
     let busy_threads = std::thread::available_parallelism().map_or(2, usize::from);
     let listen = Listen { address: "127.0.0.1:0".parse()?, interface: None };

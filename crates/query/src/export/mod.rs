@@ -1,9 +1,9 @@
-//! Export: the frames of chosen channels in a time range as CSV, JSON lines or Parquet, streamed.
+//! Exports the frames of selected channels in a time range as CSV, JSON lines or Parquet, as a stream.
 //!
-//! A row is a frame: its time, its stream, its values; channels of other streams are empty in it. Frames of
-//! all streams come in the order of `time`, stream and row, late frames in their place. A gap is a row of its own at
-//! the time of the last frame before it: it has no values, and its column `gap` says in words what is missing. Where
-//! not all gaps are known, one without a stream says before which time.
+//! A row is a frame: its time, its stream and its values. Channels of other streams are empty. Frames of all streams
+//! are in order of `time`, stream and row, with late frames in their place. A gap is a separate row at the time of the
+//! last frame before it; it has no values, and its column `gap` describes what is missing. If not all gaps are known, a
+//! row without a stream states the time before which they are incomplete.
 //!
 //! - **CSV** and **JSON lines**: see [`strongback_store::text`].
 //! - **Parquet**: columns `time` (timestamp of nanoseconds, UTC), `stream`, `gap`, then the channels in their
@@ -29,27 +29,27 @@ use crate::query::Query;
 use crate::system::GapRow;
 use text::TextRows;
 
-/// Most channels of one export: each is a column.
+/// Maximum channels of one export, each of which is a column.
 pub const EXPORT_CHANNELS_MAX: usize = 10_000;
 
-/// Chunks under way between the export and its reader.
+/// Maximum chunks buffered between the export and its reader.
 const CHUNKS_IN_FLIGHT: usize = 4;
-/// Size of a chunk, in bytes, give or take a row.
+/// Approximate size of a chunk in bytes, to within a row.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What an export is written as.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// Comma-separated values (RFC 4180).
     Csv,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// Apache Parquet.
     Parquet,
 }
 
 impl ExportFormat {
-    /// The format that a word names: `csv`, `jsonl`, `parquet`.
+    /// Parses a format name: `csv`, `jsonl` or `parquet`.
     pub fn from_name(name: &str) -> Option<ExportFormat> {
         match name {
             "csv" => Some(ExportFormat::Csv),
@@ -59,7 +59,7 @@ impl ExportFormat {
         }
     }
 
-    /// Its media type.
+    /// Returns the media type.
     pub fn content_type(self) -> &'static str {
         match self {
             ExportFormat::Csv => "text/csv; charset=utf-8",
@@ -69,28 +69,28 @@ impl ExportFormat {
     }
 }
 
-/// What to export.
+/// Parameters of an export.
 #[derive(Clone, Debug)]
 pub struct ExportRequest {
-    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    /// Range of `time`, from (inclusive) to (exclusive), in nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// Channels that match any of these.
+    /// Patterns. Channels that match any of them are exported.
     pub patterns: Vec<Pattern>,
-    /// What it is written as.
+    /// Output format.
     pub format: ExportFormat,
 }
 
-/// An export under way: chunks of the file in order. Dropping it ends the export.
+/// A running export: a stream of the file's chunks in order. Dropping it ends the export.
 pub struct ExportStream {
     chunks: mpsc::Receiver<Result<Bytes, QueryError>>,
-    /// None: its end was told.
+    /// Task of the export; `None` once its end has been returned.
     task: Option<JoinHandle<()>>,
-    /// The threads that it runs on.
+    /// Query engine, kept alive for its threads.
     _engine: Query,
 }
 
 impl ExportStream {
-    /// The next chunk; none at the end.
+    /// Returns the next chunk, or `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes, QueryError>> {
         std::future::poll_fn(|context| self.poll_chunk(context)).await
     }
@@ -99,7 +99,7 @@ impl ExportStream {
         if let Some(chunk) = ready!(self.chunks.poll_recv(context)) {
             return Poll::Ready(Some(chunk));
         }
-        // No more chunks come: a part is no whole.
+        // No more chunks follow. Fail if the task did not complete, because the file is then partial.
         let Some(task) = &mut self.task else { return Poll::Ready(None) };
         let ended = ready!(Pin::new(task).poll(context));
         self.task = None;
@@ -124,10 +124,10 @@ impl Drop for ExportStream {
 }
 
 impl Query {
-    /// Starts an export of a view of the store as it is now, on the engine's own threads.
+    /// Starts an export of a view of the store taken now, on the engine's own threads.
     ///
     /// # Errors
-    /// If no channel matches, too many do, or the patterns take too long to compare. What fails later is an item of the
+    /// If no channel matches, too many do, or the patterns take too long to compare. Later errors are items of the
     /// stream.
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
         let view = self.inner.store.view();
@@ -138,11 +138,11 @@ impl Query {
         let system = self.inner.system.clone();
         let (sender, chunks) = mpsc::channel(CHUNKS_IN_FLIGHT);
         let task = self.inner.spawn_heavy(async move {
-            // What is left out meanwhile is said to be.
+            // Ask for the gaps first, so that gaps dropped from the list in between are reported as unlisted.
             let gaps = system.gaps(request.time.clone());
             let unlisted = system.gaps_known_from().and_then(|known_from| unlisted(known_from, &request.time));
             if let Err(error) = write(view, columns, (gaps, unlisted), request, &sender).await {
-                // A reader that has gone needs no error.
+                // A reader that has disconnected needs no error.
                 let _ = sender.send(Err(error)).await;
             }
         });
@@ -168,23 +168,23 @@ fn columns_of(chosen: &[Chosen]) -> Result<FrameColumns, QueryError> {
 enum ExportRow<'a> {
     /// Row `row` of a batch of stream number `stream`.
     Frame { stream: usize, batch: &'a Batch, row: usize },
-    /// Frames missing.
+    /// A gap.
     Gap(&'a GapRow),
 }
 
-/// Writes rows in one of the formats.
+/// Writer of rows in one of the formats.
 trait RowWriter: Send {
     /// Appends a row.
     fn row(&mut self, columns: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError>;
-    /// Whether so much is ready that it should be sent at once.
+    /// Reports whether enough output is pending to be sent now.
     fn is_full(&self) -> bool;
-    /// Takes what is ready to be sent.
+    /// Takes the pending output.
     fn take(&mut self) -> Vec<u8>;
-    /// Ends the file and takes the rest.
+    /// Ends the file and takes the rest of the output.
     fn finish(self: Box<Self>) -> Result<Vec<u8>, QueryError>;
 }
 
-/// Makes the row that says that gaps are left out of this range, or `None` if it has them all.
+/// Makes the row for gaps that are not listed in this range, or returns `None` if all are listed.
 fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
     if known_from <= time.start {
         return None;
@@ -257,7 +257,7 @@ async fn write(
         writer.row(&columns, ExportRow::Gap(gap))?;
     }
     let rest = writer.finish()?;
-    // The reader may have gone.
+    // The reader may have disconnected.
     let _ = sender.send(Ok(rest.into())).await;
     Ok(())
 }
@@ -273,7 +273,7 @@ mod tests {
     const T0: i64 = 1_790_000_000_000_000_000;
     const ROWS: usize = 40_000;
 
-    /// Makes a store of one stream with this number of rows, a nanosecond apart.
+    /// Creates a store of one stream with this number of rows, one nanosecond apart.
     fn store(rows: usize) -> Store {
         let region = MemoryRegion::new(64 << 20);
         let fixed = FixedOptions { log_bytes: Some(16 << 20), ..FixedOptions::new(64 << 20) };
@@ -299,7 +299,7 @@ mod tests {
         store
     }
 
-    /// An export of many chunks, from an engine that nobody else has any more.
+    /// Starts an export of many chunks, from an engine with no other owner.
     async fn export() -> ExportStream {
         let query = Query::new(store(ROWS), Arc::new(NoSystemRows), QueryOptions::default()).unwrap();
         let patterns = vec![Pattern::parse("*").unwrap()];
@@ -319,7 +319,7 @@ mod tests {
         assert!(stream.next().await.is_none());
     }
 
-    /// Gaps before a time are left out, as there are too many.
+    /// System rows without gaps before a time, as if there were too many.
     struct Cut(i64);
 
     impl SystemRows for Cut {

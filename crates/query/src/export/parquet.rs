@@ -1,4 +1,4 @@
-//! Exports as Parquet: row groups are written as they fill, so that memory stays bounded.
+//! Exports to Parquet. Row groups are written as they fill, so that memory stays bounded.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,15 +22,15 @@ use strongback_store::{ChannelType, Value};
 use super::{ExportRow, RowWriter};
 use crate::error::{QueryError, sqlstate};
 
-/// Cells of a batch handed to the writer.
+/// Maximum cells in a batch handed to the writer.
 const BATCH_CELLS: usize = 256 << 10;
-/// Cells of a row group.
+/// Maximum cells in a row group.
 const GROUP_CELLS: usize = 4 << 20;
-/// Bytes of texts of a batch, and of a row group.
+/// Maximum bytes of text in a batch, and in a row group.
 const BATCH_TEXT_BYTES: usize = 8 << 20;
 const GROUP_TEXT_BYTES: usize = 64 << 20;
 
-/// Where the writer's bytes wait to be sent.
+/// Buffer of the writer's output until it is sent.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -45,7 +45,7 @@ impl Write for Sink {
     }
 }
 
-/// Rows on their way into a Parquet file.
+/// Writer of rows to a Parquet file.
 pub(super) struct ParquetRows {
     writer: ArrowWriter<Sink>,
     sink: Sink,
@@ -54,12 +54,12 @@ pub(super) struct ParquetRows {
     streams: StringDictionaryBuilder<Int32Type>,
     gaps: StringBuilder,
     channels: Vec<Builder>,
-    /// Rows in the builders.
+    /// Number of rows in the builders.
     rows: usize,
-    /// Cells in the builders, an array's elements counted, and in the row group.
+    /// Number of cells in the builders, counting array elements, and in the row group.
     cells: usize,
     group_cells: usize,
-    /// Bytes of texts in them.
+    /// Bytes of text in the builders, and in the row group.
     text_bytes: usize,
     group_text_bytes: usize,
 }
@@ -172,7 +172,7 @@ impl RowWriter for ParquetRows {
         Ok(())
     }
 
-    // Row groups become ready as a whole.
+    // Row groups are complete before they are written.
     fn is_full(&self) -> bool {
         false
     }
@@ -189,7 +189,7 @@ impl RowWriter for ParquetRows {
     }
 }
 
-/// A column of arrays.
+/// Builder of an array column.
 struct ListOf {
     elements: Box<Builder>,
     lengths: Vec<usize>,
@@ -231,7 +231,7 @@ impl ListOf {
 
 macro_rules! builders {
     ($($variant:ident: $builder:ident, $data_type:expr;)*) => {
-        /// A column of one channel type.
+        /// Builder of a column of one channel type.
         enum Builder {
             $($variant($builder),)*
             String(StringBuilder),
@@ -255,7 +255,7 @@ macro_rules! builders {
                 }
             }
 
-            /// Appends a value or NULL; false if the value does not fit the type.
+            /// Appends a value or NULL. Returns `false` if the value does not fit the type.
             fn append(&mut self, cell: Option<Value<'_>>) -> bool {
                 match self {
                     $(Builder::$variant(builder) => match cell.map(|v| v.convert(ChannelType::$variant)) {

@@ -1,4 +1,4 @@
-//! Exports as text: CSV and JSON lines.
+//! Exports to text: CSV and JSON lines.
 
 use strongback_store::text::{FrameColumns, FrameText, GapText, TextForm};
 
@@ -6,7 +6,7 @@ use super::{CHUNK_BYTES, ExportRow, RowWriter};
 use crate::error::QueryError;
 use crate::system::GapRow;
 
-/// Rows as text that waits to be sent.
+/// Writer of rows as text.
 pub(super) struct TextRows {
     text: FrameText,
     out: String,

@@ -1,8 +1,8 @@
-//! Functions that look back: what they keep of earlier samples, and their value now.
+//! Functions that look back: their state of earlier samples, and their current value.
 //!
-//! A sample is a value of the argument at a frame that brings one of its channels; null and NaN are none. Everything is
-//! plain f64 in the order of the samples, each operation rounded once. Windows are summed anew each time: their value
-//! depends on the samples in them alone, not on where the evaluation began.
+//! A sample is a value of the argument at a frame that updates one of its channels; null and NaN are skipped. All
+//! arithmetic is plain f64 in the order of the samples, rounded once per operation. Windows are summed from scratch
+//! each time, so their value depends only on the samples in them, not on where the evaluation began.
 
 use std::collections::VecDeque;
 
@@ -11,26 +11,26 @@ use super::Kind;
 /// A function that looks back, with its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LookBack {
-    /// Change a second, between the two newest samples.
+    /// Change per second, between the two newest samples.
     Rate,
     /// Change between the two newest samples.
     Delta,
-    /// Sum of the trapezoids between samples, in seconds.
+    /// Trapezoidal integral over the samples, in seconds.
     Integral,
-    /// Mean of the samples of the span that ends with the newest.
+    /// Mean of the samples in the span that ends with the newest.
     Average { span_ns: i64 },
-    /// The least of them.
+    /// Minimum of those samples.
     Min { span_ns: i64 },
-    /// The greatest of them.
+    /// Maximum of those samples.
     Max { span_ns: i64 },
-    /// True from `high` on, false from `low` down, and in between what it was.
+    /// True from `high` upwards, false from `low` downwards, and unchanged in between.
     Hysteresis { low: f64, high: f64 },
-    /// The newest value of a channel, unless it is older.
+    /// Newest value of a channel, unless it is older than the span.
     AsOf { span_ns: i64 },
 }
 
 impl LookBack {
-    /// How the function of a name is written, if it is one of these.
+    /// Returns the usage of a function, if the name is one of these.
     pub(super) fn usage(name: &str) -> Option<&'static str> {
         Some(match name {
             "rate" => "rate(x) takes an expression over channels",
@@ -45,7 +45,8 @@ impl LookBack {
         })
     }
 
-    /// The function of a name, with as many constants as it was given, of which these are spans and these numbers.
+    /// Creates the function of a name, where `constants` is the number of constants, and `spans` and `numbers` are
+    /// those that are valid as such.
     pub(super) fn new(name: &str, constants: usize, spans: &[i64], numbers: &[f64]) -> Option<LookBack> {
         match (name, constants, spans, numbers) {
             ("rate", 0, ..) => Some(LookBack::Rate),
@@ -78,7 +79,7 @@ impl LookBack {
         }
     }
 
-    /// Type of its value, if its argument is of one.
+    /// Returns the type of its value, for an argument of the given type.
     pub(super) fn kind(&self, argument: Kind) -> Kind {
         match self {
             LookBack::Hysteresis { .. } => Kind::Bool,
@@ -88,21 +89,21 @@ impl LookBack {
     }
 }
 
-/// What a function keeps.
+/// State of a function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Memory {
     /// Time and value of the newest sample.
     pub(super) last: Option<(i64, f64)>,
-    /// Its value; of windows not kept.
+    /// Current value, except of windows.
     pub(super) value: Option<f64>,
-    /// What the integral lost by rounding.
+    /// Rounding error of the integral.
     pub(super) lost: f64,
     /// Samples of the window, oldest first.
     pub(super) window: VecDeque<(i64, f64)>,
 }
 
 impl Memory {
-    /// Takes a sample; times never fall. Returns how many samples found no room in a window of `room`.
+    /// Adds a sample; times never decrease. Returns the number of samples dropped from a window of `room` samples.
     pub(super) fn sample(&mut self, look: &LookBack, room: usize, time: i64, value: f64) -> u64 {
         let mut left_out = 0;
         match *look {
@@ -119,7 +120,7 @@ impl Memory {
                 if let Some((before, from)) = self.last {
                     let piece = (value + from) / 2.0 * (time.wrapping_sub(before) as u64 as f64 / 1e9);
                     let joined = sum + piece;
-                    // What rounding takes from the smaller of the two (Neumaier).
+                    // Compensates for the rounding error of the sum (Neumaier).
                     self.lost += if sum.abs() >= piece.abs() { (sum - joined) + piece } else { (piece - joined) + sum };
                     self.value = Some(joined);
                 } else {
@@ -153,7 +154,7 @@ impl Memory {
         left_out
     }
 
-    /// Its value now.
+    /// Returns the current value.
     pub(super) fn value(&self, look: &LookBack) -> Option<f64> {
         let values = self.window.iter().map(|(_, value)| *value);
         match look {

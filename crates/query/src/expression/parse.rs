@@ -1,4 +1,4 @@
-//! From text to channels, windowed functions and a scalar rest.
+//! Parses text into channels, windowed functions and the scalar rest.
 
 use std::ops::ControlFlow;
 
@@ -14,10 +14,10 @@ use super::node::LookBack;
 use super::zero::NONZERO;
 use super::{EXPRESSION_BYTES_MAX, EXPRESSION_CHANNELS_MAX, ExpressionError, FUNCTIONS_MAX, Fault, TOKENS_MAX};
 
-/// Longest span that a function looks back, in nanoseconds.
+/// Maximum span that a function looks back, in nanoseconds.
 const SPAN_MAX_NS: i64 = 3_600_000_000_000;
 
-/// A channel as an expression names it.
+/// A channel named in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// `table.channel{tag=value}`.
@@ -30,28 +30,28 @@ pub struct Named {
 #[derive(Clone, Debug)]
 pub(super) struct LookSpec {
     pub(super) look: LookBack,
-    /// Its argument as SQL over the columns `c0`, `c1`, … (channels) and `w0`, … (functions before it).
+    /// Argument as SQL over the columns `c0`, `c1`, … (channels) and `w0`, … (functions before it).
     pub(super) argument: String,
     /// Channels whose frames it samples: those in its argument.
     pub(super) channels: Vec<usize>,
-    /// Functions that its argument uses.
+    /// Functions used in its argument.
     pub(super) uses: Vec<usize>,
-    /// Where it stands.
+    /// Column in the expression.
     pub(super) position: usize,
-    /// As it was written.
+    /// Name as written.
     pub(super) name: String,
 }
 
-/// An expression that was read; it becomes a [`super::Program`] when the types of its channels are known.
+/// A parsed expression. It becomes a [`super::Program`] once the types of its channels are known.
 #[derive(Clone, Debug)]
 pub struct Expression {
     channels: Vec<Named>,
     pub(super) looks: Vec<LookSpec>,
-    /// What is left, as SQL over the same columns.
+    /// Remaining expression, as SQL over the same columns.
     pub(super) rest: String,
 }
 
-/// A column of the batches that an expression is evaluated on.
+/// A column of the batches on which an expression is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Channel(usize),
@@ -59,10 +59,10 @@ enum Column {
 }
 
 impl Expression {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// If it is invalid, with the position.
     pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
         if text.len() > EXPRESSION_BYTES_MAX {
             let message = format!("an expression of {} bytes; at most {EXPRESSION_BYTES_MAX}", text.len());
@@ -100,12 +100,12 @@ impl Expression {
         Ok(Expression { channels: reading.channels, looks: reading.looks, rest: expr.to_string() })
     }
 
-    /// The channels it names, each once.
+    /// Returns the channels in it, each once.
     pub fn channels(&self) -> &[Named] {
         &self.channels
     }
 
-    /// How far it looks back, in nanoseconds, as far as that is bounded.
+    /// Returns how far it looks back, in nanoseconds, as far as that is bounded.
     pub fn span_ns(&self) -> i64 {
         self.looks.iter().map(|look| look.look.span_ns()).fold(0, i64::saturating_add)
     }
@@ -133,7 +133,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Called for each part after the parts it consists of.
+    /// Visits each part after its own parts.
     fn visit(&mut self, expr: &mut Expr) -> Result<(), ExpressionError> {
         match expr {
             Expr::Identifier(name) => {
@@ -184,7 +184,7 @@ impl Reading {
         Ok(self.channels.len() - 1)
     }
 
-    /// A call as a function that looks back, if it is one.
+    /// Parses a call as a function that looks back, if it is one.
     fn look(&self, function: &Function) -> Result<Option<LookSpec>, ExpressionError> {
         let [ObjectNamePart::Identifier(ident)] = function.name.0.as_slice() else { return Ok(None) };
         let (name, position) = (ident.value.to_ascii_lowercase(), ident.span.start.column as usize);
@@ -232,7 +232,7 @@ fn unquoted(name: &str, position: usize) -> ExpressionError {
     ExpressionError::new(Fault::Channel, Some(position), message)
 }
 
-/// The columns that a part uses.
+/// Returns the columns used in a part.
 fn columns(expr: &Expr) -> Vec<Column> {
     let mut found = Vec::new();
     let _ = visit_expressions(expr, |expr| {
@@ -249,7 +249,7 @@ fn columns(expr: &Expr) -> Vec<Column> {
     found
 }
 
-/// `name(argument)`
+/// Builds the call `name(argument)`.
 fn call(name: &str, argument: Expr) -> Expr {
     use datafusion::sql::sqlparser::ast::FunctionArgumentList;
     let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))];
@@ -266,7 +266,7 @@ fn call(name: &str, argument: Expr) -> Expr {
     })
 }
 
-/// A constant number.
+/// Parses a constant number.
 fn number(expr: &Expr) -> Option<f64> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -279,7 +279,7 @@ fn number(expr: &Expr) -> Option<f64> {
     }
 }
 
-/// A constant span such as `'500ms'`, in nanoseconds: above 0, at most an hour.
+/// Parses a constant span such as `'500ms'`, in nanoseconds: above 0, and at most an hour.
 fn span_ns(expr: &Expr) -> Option<i64> {
     let Expr::Value(value) = expr else { return None };
     let Value::SingleQuotedString(text) = &value.value else { return None };

@@ -1,4 +1,4 @@
-//! An expression at work: moments in, results out.
+//! Evaluates an expression: takes moments, returns results.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
@@ -24,38 +24,38 @@ use super::parse::Expression;
 use super::zero::Nonzero;
 use super::{Cell, ExpressionError, Fault, Kind, WINDOW_SAMPLES_MAX};
 
-/// Moments that are evaluated at once.
+/// Maximum moments evaluated in one batch.
 const BATCH_MOMENTS: usize = 1024;
-/// Version of what [`Program::memory`] writes.
+/// Version of the format of [`Program::memory`].
 const MEMORY_VERSION: u8 = 1;
 
-/// A frame as a program sees it. They come in order; their times never fall.
+/// A frame as seen by a program. Moments are in order; their times never decrease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
-    /// Its `time`, nanoseconds since 1970 UTC.
+    /// `time` of the frame, in nanoseconds since 1970 UTC.
     pub time: i64,
-    /// Whether it has a result.
+    /// Whether it yields a result.
     pub is_trigger: bool,
-    /// Values it brings: the channel's place in [`Expression::channels`]; others stay as they were.
+    /// Updated values, each with the index of the channel in [`Expression::channels`]. Others are unchanged.
     pub cells: Vec<(usize, Cell)>,
 }
 
-/// Newest value of a channel, and its time, if it had one.
+/// Newest value of a channel with its time, if it had one.
 type NewestValue = Option<(Cell, i64)>;
 
-/// The result of a trigger; none where it is null or failed.
+/// Result of a trigger; `None` if it is null or failed.
 pub type Outcome = Option<Cell>;
 
-/// What went wrong in a call. None of it stops a program.
+/// Problems in a call. None of them stops a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Troubles {
     /// Divisors that were 0.
     pub zero_divisors: u64,
-    /// Moments at which the expression, or an argument in it, could not be evaluated.
+    /// Moments at which the expression or one of its arguments could not be evaluated.
     pub failed: u64,
-    /// Why, of the first.
+    /// Cause of the first such failure.
     pub why: Option<String>,
-    /// Samples that found no room in their window.
+    /// Samples dropped from full windows.
     pub left_out: u64,
 }
 
@@ -66,7 +66,7 @@ impl Troubles {
     }
 }
 
-/// An expression over channels of known types, and what it remembers.
+/// An expression over channels of known types, with its state.
 #[derive(Debug)]
 pub struct Program {
     kinds: Vec<Kind>,
@@ -74,10 +74,10 @@ pub struct Program {
     rest: Scalar,
     kind: Kind,
     schema: SchemaRef,
-    /// Newest value of each channel, and its time.
+    /// Newest value of each channel, with its time.
     cells: Vec<NewestValue>,
     zeros: Arc<AtomicU64>,
-    /// Samples that a window has room for.
+    /// Maximum samples of a window.
     room: usize,
     span_ns: i64,
 }
@@ -90,14 +90,14 @@ struct At {
     channels: Vec<usize>,
     argument: Scalar,
     memory: Memory,
-    /// Whether another function samples it: then its value is needed at each of its frames.
+    /// Whether another function samples it, so that its value is needed at each of its frames.
     is_used: bool,
 }
 
-/// A part that DataFusion evaluates.
+/// A part evaluated by DataFusion.
 #[derive(Debug)]
 enum Scalar {
-    /// A column as it is.
+    /// A plain column.
     Column(usize),
     Physical(Arc<dyn PhysicalExpr>),
 }
@@ -123,7 +123,7 @@ fn kind_of(data_type: &DataType) -> Option<Kind> {
     })
 }
 
-/// A session with the functions of expressions, whose divisors of 0 count into `zeros`.
+/// Creates a session with the functions of expressions, which counts zero divisors in `zeros`.
 fn session(zeros: Arc<AtomicU64>) -> Result<SessionState, ExpressionError> {
     let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros)));
     let mut session = SessionStateBuilder::new_with_default_features().build();
@@ -132,14 +132,14 @@ fn session(zeros: Arc<AtomicU64>) -> Result<SessionState, ExpressionError> {
     Ok(session)
 }
 
-/// The planner's words about a function that does not exist, in ours.
+/// Rewords the planner's message about an unknown function.
 fn unknown_function(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("Invalid function '")?;
     let (name, _) = rest.split_once('\'')?;
     Some(format!("there is no function {name}()"))
 }
 
-/// Plans the parts of one expression.
+/// Planner of the parts of an expression.
 struct Planner<'a> {
     session: &'a SessionState,
     fields: Vec<Field>,
@@ -154,7 +154,7 @@ impl Planner<'_> {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
-    /// A part with its functions found, and checked to be those of an expression.
+    /// Resolves the functions of a part, and checks that they are allowed in an expression.
     fn logical(&self, sql: &str, of: &DFSchema) -> Result<Expr, (Fault, String)> {
         let expr = self.session.create_logical_expr(sql, of).map_err(|error| {
             let message = error.strip_backtrace();
@@ -167,7 +167,7 @@ impl Planner<'_> {
         Ok(expr)
     }
 
-    /// A part as it is evaluated, and the type of its values.
+    /// Plans a part. Returns it ready for evaluation, with the type of its values.
     fn plan(&self, sql: &str) -> Result<(Scalar, Kind), (Fault, String)> {
         let words = |error: DataFusionError| (Fault::Type, error.strip_backtrace());
         let schema = self.schema();
@@ -177,7 +177,7 @@ impl Planner<'_> {
         }
         let of = DFSchema::try_from(schema.clone()).map_err(words)?;
         let expr = self.logical(sql, &of)?;
-        // Some functions are only evaluated in the form that they are simplified to.
+        // Some functions can only be evaluated in their simplified form.
         let context = SimplifyContext::builder().with_schema(Arc::new(of.clone()));
         let context = context.with_config_options(self.session.config_options().clone()).build();
         let simplifier = ExprSimplifier::new(context);
@@ -195,7 +195,7 @@ impl Planner<'_> {
     }
 }
 
-/// Refuses what is no scalar expression, and what is not the same each time.
+/// Rejects anything other than a scalar expression, and functions that are not deterministic.
 fn check(expr: &Expr) -> Result<(), String> {
     let mut refused = None;
     let _ = expr.apply(|part| {
@@ -228,16 +228,16 @@ fn check(expr: &Expr) -> Result<(), String> {
 }
 
 impl Expression {
-    /// Checks what is known before the types of the channels are: that its functions exist and may be used here.
+    /// Checks what does not depend on channel types: that its functions exist and are allowed here.
     ///
     /// # Errors
-    /// A function that is unknown, an aggregate, or one that is not the same each time.
+    /// If a function is unknown, an aggregate, or not deterministic.
     pub fn check(&self) -> Result<(), ExpressionError> {
         static SESSION: LazyLock<Result<SessionState, ExpressionError>> = LazyLock::new(|| session(Arc::default()));
         let session = SESSION.as_ref().map_err(Clone::clone)?;
         let looks = self.looks.iter().map(|spec| (spec.argument.as_str(), Some(spec.position)));
         for (sql, position) in looks.chain([(self.rest.as_str(), None)]) {
-            // Types may stop the planner before it comes to a function: any of these may let it pass.
+            // A type error may stop the planner before it reaches a function, so try several types.
             for kind in [Kind::F64, Kind::Text, Kind::Bool] {
                 let mut planner = Planner { session, fields: Vec::new() };
                 (0..self.channels().len()).for_each(|at| planner.add(format!("c{at}"), kind));
@@ -256,10 +256,10 @@ impl Expression {
         Ok(())
     }
 
-    /// The program of an expression whose channels have these types, in the order of [`Expression::channels`].
+    /// Compiles an expression for channels of these types, in the order of [`Expression::channels`].
     ///
     /// # Errors
-    /// Types that do not go together, functions that are unknown or may not be used here.
+    /// If types are incompatible, or functions are unknown or not allowed here.
     pub fn compile(&self, kinds: &[Kind]) -> Result<Program, ExpressionError> {
         debug_assert_eq!(kinds.len(), self.channels().len());
         let zeros = Arc::new(AtomicU64::new(0));
@@ -302,7 +302,7 @@ impl Expression {
         })
     }
 
-    /// A message of the planner with channels and functions by their names.
+    /// Replaces placeholders in a planner message by the names of channels and functions.
     fn in_words(&self, message: &str) -> String {
         let mut text = message.to_owned();
         for (at, spec) in self.looks.iter().enumerate().rev() {
@@ -318,22 +318,22 @@ impl Expression {
 }
 
 impl Program {
-    /// How far it looks back, in nanoseconds, as far as that is bounded.
+    /// Returns how far it looks back, in nanoseconds, as far as that is bounded.
     pub fn span_ns(&self) -> i64 {
         self.span_ns
     }
 
-    /// Type of its results.
+    /// Returns the type of its results.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Says what a channel's value was before the first moment, and since when.
+    /// Sets a channel's value before the first moment, with its time.
     pub fn begin(&mut self, channel: usize, cell: Cell, time: i64) {
         self.cells[channel] = Some((cell, time));
     }
 
-    /// Evaluates moments; `results` gets one for each that is a trigger.
+    /// Evaluates moments and appends a result to `results` for each trigger.
     pub fn evaluate(&mut self, moments: &[Moment], results: &mut Vec<Outcome>) -> Troubles {
         let mut troubles = Troubles::default();
         for batch in moments.chunks(BATCH_MOMENTS) {
@@ -346,7 +346,7 @@ impl Program {
 
     fn evaluate_batch(&mut self, moments: &[Moment], results: &mut Vec<Outcome>, troubles: &mut Troubles) {
         let (channels, len) = (self.kinds.len(), moments.len());
-        // Where each channel's value at each moment is: that of a moment, or what it was before all of them.
+        // For each channel, its value at each moment: from a moment, or from before all of them.
         let mut newest: Vec<Vec<Option<(&Cell, i64)>>> = Vec::with_capacity(channels);
         let mut touched = vec![vec![false; len]; channels];
         let before = std::mem::take(&mut self.cells);
@@ -396,7 +396,7 @@ impl Program {
                     }
                     next += 1;
                 }
-                // Summing a window takes time: only where someone looks.
+                // Summing a window takes time, so do it only when the value is needed.
                 if fresh && (moment.is_trigger || at.is_used && is_sampled) {
                     (value, fresh) = (at.memory.value(&at.look), false);
                 }
@@ -417,7 +417,7 @@ impl Program {
         self.cells = newest.iter().map(|cells| cells.last()?.map(|(cell, time)| (cell.clone(), time))).collect();
     }
 
-    /// What it remembers, for [`Program::resume`]: values of channels, samples of windows.
+    /// Serializes the state for [`Program::resume`]: values of channels and samples of windows.
     pub fn memory(&self) -> Vec<u8> {
         let mut out = vec![MEMORY_VERSION];
         for cell in &self.cells {
@@ -456,7 +456,8 @@ impl Program {
         out
     }
 
-    /// Takes what [`Program::memory`] of the same expression gave. False, and nothing is changed: it is something else.
+    /// Restores the state from [`Program::memory`] of the same expression. Returns `false` and changes nothing if the
+    /// bytes are not such a state.
     pub fn resume(&mut self, memory: &[u8]) -> bool {
         let Some((cells, memories)) = self.read(memory) else { return false };
         self.cells = cells;
@@ -519,8 +520,8 @@ impl Program {
 }
 
 impl Scalar {
-    /// Its values at some rows of the columns that there are until now. Where a row fails, null: it is tried alone, and
-    /// the others have their values.
+    /// Evaluates the part at some rows of the columns so far. If evaluation fails, each row is tried separately, and
+    /// only those that fail are null.
     fn evaluate(&self, schema: &SchemaRef, columns: &[ArrayRef], rows: &[u32], troubles: &mut Troubles) -> ArrayRef {
         let evaluated = (|| {
             let fields: Vec<Field> =
@@ -554,7 +555,7 @@ impl Scalar {
     }
 }
 
-/// A column of cells.
+/// Builds a column of cells.
 fn column<'a>(kind: Kind, cells: impl Iterator<Item = Option<&'a Cell>>) -> ArrayRef {
     macro_rules! array {
         ($array:ty, $variant:ident) => {

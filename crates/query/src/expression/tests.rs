@@ -1,8 +1,8 @@
-//! Each function against a naive one that looks at all samples from the first on; and what is refused.
+//! Tests each function against a naive one that looks at all samples from the first, and tests errors.
 
 use super::*;
 
-/// A sample of the model: time and value.
+/// Samples of the model: time and value.
 type Samples = Vec<(i64, f64)>;
 
 fn naive(function: &str, samples: &Samples, span_ns: i64) -> Option<f64> {
@@ -85,11 +85,11 @@ fn functions_say_what_a_look_at_all_samples_says() {
             let all = moments(&mut random, 300);
             let mut program = program(&format!("{function}(\"t.a\" + 0{constants})"));
             let mut found = Vec::new();
-            // However they are cut into calls.
+            // However the moments are split into calls.
             let mut rest = all.as_slice();
             while !rest.is_empty() {
                 let (now, later) = rest.split_at(random.usize(1..=rest.len().min(40)));
-                // Only the first channel is of the expression.
+                // Only the first channel is part of the expression.
                 let now: Vec<Moment> = now
                     .iter()
                     .cloned()
@@ -99,7 +99,7 @@ fn functions_say_what_a_look_at_all_samples_says() {
                     })
                     .collect();
                 assert_eq!(program.evaluate(&now, &mut found), Troubles::default());
-                // A program that goes on from what another remembers says the same.
+                // A program that resumes from another's state gives the same results.
                 if random.bool() {
                     let memory = program.memory();
                     program = self::program(&format!("{function}(\"t.a\" + 0{constants})"));
@@ -144,7 +144,7 @@ fn scalars_take_the_newest_value_of_each_channel() {
             }
             if moment.is_trigger {
                 expected.push(match newest {
-                    // NaN is greater than all numbers in SQL.
+                    // In SQL, NaN is greater than all numbers.
                     [Some(a), b] if a > 0.0 || a.is_nan() => b.map(|b| a * 2.0 - b),
                     [_, b] => b.map(f64::abs),
                 });
@@ -272,7 +272,7 @@ fn what_is_wrong_is_said_with_its_place() {
         let error = compiled(text, kind);
         assert!(error.message.contains(says), "{text}: {error}");
     }
-    // Functions are known without the types of channels; types are not.
+    // Functions can be checked without the types of channels; types cannot.
     let checked = |text: &str| Expression::parse(text).expect(text).check();
     for (text, says) in [
         ("foo(\"t.a\") + 1", "there is no function foo()"),
@@ -288,7 +288,7 @@ fn what_is_wrong_is_said_with_its_place() {
     for text in ["upper(\"t.a\")", "\"t.a\" AND true", "-\"t.a\" / 2", "rate(\"t.a\")", "asof(\"t.a\", '1s') || 'x'"] {
         assert_eq!(checked(text), Ok(()), "{text}");
     }
-    // The deepest that is taken is evaluated on a thread of ordinary size.
+    // The deepest expression allowed is evaluated on a thread of ordinary stack size.
     let deep = format!("\"t.a\"{}", " + 1".repeat(250));
     let mut program = program(&deep);
     let mut found = Vec::new();

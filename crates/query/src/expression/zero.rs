@@ -1,4 +1,4 @@
-//! Divisors: a divisor of 0 becomes null, and is counted.
+//! Replaces zero divisors by null and counts them.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, In
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
-/// Name of the function around each divisor.
+/// Name of the function wrapped around each divisor.
 pub(super) const NONZERO: &str = "nonzero_divisor";
 
-/// `nonzero_divisor(x)`: x, or null where it is 0.
+/// The function `nonzero_divisor(x)`, which returns x, or null if x is 0.
 #[derive(Debug)]
 pub(super) struct Nonzero {
     signature: Signature,
@@ -22,7 +22,7 @@ pub(super) struct Nonzero {
 }
 
 impl Nonzero {
-    /// Counts into `zeros`.
+    /// Creates the function, which counts in `zeros`.
     pub(super) fn new(zeros: Arc<AtomicU64>) -> Self {
         Nonzero { signature: Signature::any(1, Volatility::Immutable), zeros }
     }
@@ -61,7 +61,7 @@ impl ScalarUDFImpl for Nonzero {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let values: ArrayRef = args.args[0].to_array(args.number_rows)?;
-        // Both zeros of floats.
+        // Includes negative zero of floats.
         let zeros = match values.data_type() {
             DataType::Int64 => zeros_of(values.as_primitive::<Int64Type>(), |value| value == 0),
             DataType::UInt64 => zeros_of(values.as_primitive::<UInt64Type>(), |value| value == 0),

@@ -1,8 +1,8 @@
-//! Functions whose results can be much larger than their arguments, with a bound on the results of one call.
+//! Bounds the result of one call of each function whose result can be much larger than its arguments.
 //!
-//! An allocation that fails ends the process, and functions allocate before anybody counts: so the size of a result
-//! is estimated first, from above. Where the estimate is beyond the bound, rows are worked out a part at a time, and
-//! the parts are counted.
+//! A failed allocation ends the process, and functions allocate before the memory is counted. Therefore an upper bound
+//! of the result's size is estimated first. If the estimate exceeds the limit, rows are processed in parts, and the
+//! parts are counted.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -32,51 +32,51 @@ use crate::running::size::Size;
 use crate::running::stopped::Stopped;
 use crate::sql::constant;
 
-/// Largest result of one call for one batch of rows, in bytes.
+/// Maximum result of one call for one batch of rows, in bytes.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// Largest result of a call with constants, which is worked out while a statement is planned, in bytes.
+/// Maximum result of a call with constants, which is evaluated during planning, in bytes.
 const CONSTANT_BYTES_MAX: usize = 16 << 20;
-/// Longest constant list whose values become expressions.
+/// Maximum length of a constant list whose values become expressions.
 const LISTED_MAX: usize = 10_000;
-/// Bytes of a value beside its contents.
+/// Overhead of a value, in bytes.
 const VALUE_BYTES: usize = 24;
-/// Bytes of an element that is repeated beside its contents: where it comes from, twice.
+/// Overhead of a repeated element in bytes: its source index, twice.
 const ELEMENT_BYTES: usize = 16;
 
-/// How the result of a function grows with its arguments.
+/// Growth of a function's result with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Growth {
-    /// So many times all arguments.
+    /// All arguments, multiplied by a constant.
     Times(usize),
-    /// The first, as often as the second says.
+    /// First argument, repeated by the second.
     Repeat,
-    /// A list of the first, as often as the second says, and where each of its elements comes from.
+    /// List of the first argument repeated by the second, with the source index of each element.
     RepeatElement,
-    /// A text for each group of the pattern, which is the second.
+    /// A text for each group of the pattern, which is the second argument.
     Captures,
-    /// As many characters as the second says.
+    /// Second argument, in characters.
     Pad,
-    /// The third for each character of the first.
+    /// Third argument, for each character of the first.
     Replace,
-    /// The first between all others.
+    /// First argument, between all others.
     Separator,
-    /// The second between the elements of the first.
+    /// Second argument, between the elements of the first.
     Join,
-    /// As many elements as lie between two numbers or times.
+    /// Number of elements between two numbers or times.
     Range,
-    /// As many copies of the third as the second says.
+    /// Third argument, repeated by the second.
     Resize,
-    /// A pattern for each value, whose signs become words.
+    /// A pattern for each value, whose characters expand to words.
     Format,
-    /// Time, not size: each byte of one value is compared with each of another, `at_a_time` bytes in one step.
+    /// Time rather than size: each byte of one value is compared with each of another, `at_a_time` bytes per step.
     Product { at_a_time: usize },
-    /// What is left of the first; time, too: each of its characters is compared with each of the second.
+    /// Rest of the first argument. Also time: each of its characters is compared with each of the second.
     Trim,
-    /// Time, not size: each element of the first list is looked for in the second.
+    /// Time rather than size: each element of the first list is searched in the second.
     Elements,
 }
 
-/// Functions by how they grow.
+/// Functions by growth.
 const FUNCTIONS: [(Growth, &[&str]); 15] = [
     (
         Growth::Times(2),
@@ -111,11 +111,11 @@ const FUNCTIONS: [(Growth, &[&str]); 15] = [
         ],
     ),
     (Growth::Times(4), &["upper", "lower", "translate", "to_hex", "chr"]),
-    // Each element stands in a table as well, encoded as a row.
+    // Each element is also stored in a table, encoded as a row.
     (Growth::Times(8), &["array_union", "array_intersect", "array_except", "array_distinct"]),
-    // The keys stand in a table as well, as values of any type.
+    // The keys are also stored in a table, as values of any type.
     (Growth::Times(24), &["string_to_array", "map"]),
-    // The list, each part of it, and a table of these.
+    // The list, each part of it, and a table of the parts.
     (Growth::Times(64), &["find_in_set"]),
     (Growth::Captures, &["regexp_match"]),
     (Growth::Times(0), &["regexp_like", "regexp_count", "regexp_instr"]),
@@ -128,7 +128,7 @@ const FUNCTIONS: [(Growth, &[&str]); 15] = [
     (Growth::Range, &["range", "generate_series"]),
     (Growth::Resize, &["array_resize"]),
 ];
-/// The same, of those whose pattern or product matters.
+/// Further functions, whose pattern or product decides.
 const MORE_FUNCTIONS: [(Growth, &[&str]); 5] = [
     (Growth::Format, &["to_char"]),
     (Growth::Product { at_a_time: 16 }, &["levenshtein"]),
@@ -142,7 +142,7 @@ fn growth_of(name: &str) -> Option<Growth> {
     FUNCTIONS.iter().chain(&MORE_FUNCTIONS).find(|(_, names)| names.contains(&name)).map(|(growth, _)| *growth)
 }
 
-/// Bounds all functions of a session that grow, also those that its planners know without a name.
+/// Bounds all growing functions of a session, including those that planners use without a name.
 ///
 /// # Errors
 /// If a function cannot be registered.
@@ -158,7 +158,7 @@ pub(crate) fn bound_functions(state: &mut SessionState, large: &LargeCalls) -> R
     state.register_function_rewrite(Arc::new(BoundFunctions { concatenation, regexp_like, large: large.clone() }))
 }
 
-/// A function with a bound, if it needs one and has none.
+/// Wraps a function in a bound, if it needs one and has none.
 fn bounded(function: &Arc<ScalarUDF>, large: &LargeCalls) -> Option<Arc<ScalarUDF>> {
     let growth = growth_of(function.name())?;
     let inner: &dyn Any = function.inner().as_ref();
@@ -168,7 +168,7 @@ fn bounded(function: &Arc<ScalarUDF>, large: &LargeCalls) -> Option<Arc<ScalarUD
     Some(Arc::new(ScalarUDF::from(Bounded { inner: function.clone(), growth, large: large.clone() })))
 }
 
-/// Puts bounded functions in the place of others, and of the operator `||`.
+/// Rewrite that substitutes bounded functions for others and for the operator `||`.
 #[derive(Debug)]
 struct BoundFunctions {
     concatenation: Arc<ScalarUDF>,
@@ -177,7 +177,7 @@ struct BoundFunctions {
 }
 
 impl BoundFunctions {
-    /// A chain of `||` as one call: as a tree it would be looked at again on each of its levels.
+    /// Merges a chain of `||` into one call. As a tree, it would be inspected again at each of its levels.
     fn concatenation(&self, left: Expr, right: Expr, schema: &DFSchema) -> Transformed<Expr> {
         let mut args = match left {
             Expr::ScalarFunction(chain) if chain.func.name() == CONCATENATION => chain.args,
@@ -191,7 +191,7 @@ impl BoundFunctions {
         Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: self.concatenation.clone(), args }))
     }
 
-    /// Texts matched against patterns, as a call whose patterns are bounded.
+    /// Builds a call with bounded patterns for a text that is matched against a pattern.
     fn matched(&self, text: Expr, pattern: Expr, of_like: bool, negated: bool, ignores_case: bool) -> Expr {
         let mut args = vec![text, pattern];
         if ignores_case && !of_like {
@@ -209,7 +209,7 @@ impl FunctionRewrite for BoundFunctions {
     }
 
     fn rewrite(&self, expr: Expr, schema: &DFSchema, options: &ConfigOptions) -> Result<Transformed<Expr>> {
-        // To weigh a pattern takes milliseconds, and a statement may have many.
+        // Weighing a pattern takes milliseconds, and a statement may have many.
         Stopped::of(options).check()?;
         match expr {
             Expr::ScalarFunction(function) => Ok(match bounded(&function.func, &self.large) {
@@ -247,7 +247,7 @@ impl FunctionRewrite for BoundFunctions {
     }
 }
 
-/// Whether a pattern is the same for all rows, and may be compiled for each batch of them.
+/// Reports whether a pattern is constant and cheap enough to compile for each batch of rows.
 fn is_light(pattern: &Expr, of_like: bool, ignores_case: bool) -> bool {
     match pattern {
         Expr::Literal(value, _) => {
@@ -260,7 +260,7 @@ fn is_light(pattern: &Expr, of_like: bool, ignores_case: bool) -> bool {
     }
 }
 
-/// Whether an operator that matches a pattern is one of `LIKE`, whether it is negated, and whether it ignores case.
+/// Returns, for an operator that matches a pattern: whether it is a form of `LIKE`, is negated, and ignores case.
 fn matches(op: Operator) -> Option<(bool, bool, bool)> {
     Some(match op {
         Operator::RegexMatch => (false, false, false),
@@ -284,7 +284,7 @@ fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Whether a call may become an operator: one of a constant pattern that is light, or of a short constant list.
+/// Reports whether a call may become an operator: one with a constant light pattern, or with a short constant list.
 fn simplifies(name: &str, args: &[Expr]) -> bool {
     match (name, args) {
         ("regexp_like", [_, constants @ ..]) if constants.iter().all(|arg| matches!(arg, Expr::Literal(..))) => {
@@ -297,7 +297,7 @@ fn simplifies(name: &str, args: &[Expr]) -> bool {
     }
 }
 
-/// A function with a bound.
+/// A function with a bound on its result.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
@@ -366,10 +366,10 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// The name of the function that `||` becomes; no function can be called by it.
+/// Name of the function for `||`. No statement can call it by this name.
 const CONCATENATION: &str = "||";
 
-/// The operator `||` of texts: NULL if any is.
+/// The operator `||` on texts. The result is NULL if any argument is.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Concat {
     signature: Signature,
@@ -430,8 +430,7 @@ impl ScalarUDFImpl for Concat {
     }
 }
 
-/// Makes what is below 0 to 0, as `rpad` takes it anyway: the room that it makes for texts of a length below 0 is that of
-/// 2^64 bytes.
+/// Raises negative lengths to 0, as `rpad` treats them anyway. Otherwise `rpad` would reserve 2^64 bytes for them.
 fn make_natural(length: &mut ColumnarValue) {
     match length {
         ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
@@ -449,7 +448,7 @@ fn too_large(name: &str, bytes: usize, most: usize) -> DataFusionError {
     QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion()
 }
 
-/// Calls a function for as many rows at a time as its estimate allows.
+/// Calls a function in parts, with as many rows at a time as its estimate allows.
 fn bounded_call(
     name: &str,
     growth: Growth,
@@ -463,7 +462,7 @@ fn bounded_call(
             return Err(too_large(name, one, CONSTANT_BYTES_MAX));
         }
         constant::check_folded(name, one, args.return_field.data_type())?;
-        // What stands in each row is measured before it is put there.
+        // Constants are measured again when they are put into rows.
         return call(args);
     }
     let all = growth.estimate(&args.args, args.number_rows)?;
@@ -474,7 +473,7 @@ fn bounded_call(
     large.run(&stopped, || large_call(name, growth, large, all, args, call, &stopped))
 }
 
-/// The same of a call whose result may be large: by the estimate it takes `all` bytes.
+/// Does the same for a call with a result that may be large, estimated at `all` bytes.
 fn large_call(
     name: &str,
     growth: Growth,
@@ -514,7 +513,7 @@ fn large_call(
         results.push(result);
         row += rows;
     }
-    // The parts, and all of them in one.
+    // The parts, plus their concatenation.
     room.resize(2 * bytes)?;
     let parts: Vec<&dyn Array> = results.iter().map(AsRef::as_ref).collect();
     let result = concat(&parts)?;
@@ -522,7 +521,7 @@ fn large_call(
     Ok(ColumnarValue::Array(room.keep(result)?))
 }
 
-/// The arguments of some rows.
+/// Returns the arguments of a range of rows.
 pub(crate) fn part_of(args: &ScalarFunctionArgs, row: usize, rows: usize) -> ScalarFunctionArgs {
     let slice = |value: &ColumnarValue| match value {
         ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(row, rows)),
@@ -550,7 +549,7 @@ fn size(value: &ColumnarValue, rows: usize) -> Size {
     }
 }
 
-/// Least and greatest of the numbers of a value, as 64 bits; none if it has no numbers.
+/// Returns the min and max of a value's numbers as 64 bits, or `None` if it has no numbers.
 fn numbers(value: &ColumnarValue) -> Result<Option<(i64, i64)>> {
     let array = match value {
         ColumnarValue::Array(array) => array.clone(),
@@ -562,7 +561,7 @@ fn numbers(value: &ColumnarValue) -> Result<Option<(i64, i64)>> {
 }
 
 impl Growth {
-    /// The size of the result from above, in bytes.
+    /// Estimates an upper bound of the result's size, in bytes.
     fn estimate(self, args: &[ColumnarValue], rows: usize) -> Result<usize> {
         let sizes: Vec<Size> = args.iter().map(|arg| size(arg, rows)).collect();
         let size = |at: usize| sizes.get(at).copied().unwrap_or_default();
@@ -607,14 +606,14 @@ impl Growth {
                 all.saturating_add(rows.saturating_mul(count(1)?).saturating_mul(each))
             }
             Growth::Format => rows.saturating_mul(size(1).widest.saturating_mul(12).saturating_add(64)),
-            // A second of work counts like the largest result.
+            // A second of work counts like the maximum result.
             Growth::Product { at_a_time } => size(0).total.saturating_mul(size(1).widest) / at_a_time,
             Growth::Elements => size(0).elements.saturating_mul(size(1).widest) / 16,
         })
     }
 }
 
-/// The most elements of a range in any row.
+/// Returns the maximum number of range elements in any row.
 fn elements(args: &[ColumnarValue]) -> Result<usize> {
     let (start, stop, step) = match args {
         [stop] => (None, stop, None),
@@ -644,7 +643,7 @@ fn elements(args: &[ColumnarValue]) -> Result<usize> {
         Some(step) => match interval_ns(step)? {
             Some(step) => step,
             None => numbers(step)?.map_or(1, |(least, most)| {
-                // Between steps of both signs lies the smallest.
+                // If there are steps of both signs, the smallest may lie between them.
                 if least > 0 || most < 0 { i128::from(least.unsigned_abs().min(most.unsigned_abs())) } else { 1 }
             }),
         },
@@ -652,7 +651,7 @@ fn elements(args: &[ColumnarValue]) -> Result<usize> {
     Ok(usize::try_from(span / step.max(1) + 1).unwrap_or(usize::MAX))
 }
 
-/// The length of a single interval; 1 if there are several.
+/// Returns the length of a single interval, or 1 if there are several.
 fn interval_ns(value: &ColumnarValue) -> Result<Option<i128>> {
     if !matches!(value.data_type(), DataType::Interval(_)) {
         return Ok(None);
@@ -717,7 +716,7 @@ mod tests {
             ("select count(*) from generate_series(1, 2000) v(x) where x::text ~ ('^' || x::text || '$')", "2000"),
             ("select strpos('héllo', 'l'), strpos('a', 'b')", "3"),
             ("select array_has_any(make_array(1, 2), make_array(2, 3))", "true"),
-            // Above the bound by its estimate, not by its result.
+            // Above the limit by estimate, but not by result.
             (
                 "select sum(length(replace(repeat(x, 1000000), 'a', repeat('y', 30)))) from (values ('b'), ('c')) v(x)",
                 "2000000",
@@ -788,7 +787,7 @@ mod tests {
         let counts: ArrayRef = Arc::new(Int64Array::from((0..200).map(|n| n * 100).collect::<Vec<i64>>()));
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(40); 200]));
         let args = [ColumnarValue::Array(texts), ColumnarValue::Array(counts)];
-        // By the greatest count 159 MB, of which half is made.
+        // The estimate from the maximum count is 159 MB, half of which is made.
         assert!(Growth::Repeat.estimate(&args, 200).unwrap() > RESULT_BYTES_MAX);
         let sum = "select sum(length(repeat(repeat('x', 10), n * 100))) from generate_series(0, 199) v(n)";
         assert_eq!(call(sum).as_deref(), Ok("19900000"));

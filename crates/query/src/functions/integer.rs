@@ -1,8 +1,8 @@
-//! Integers that do not wrap: what has no place in its type is an error, as in PostgreSQL.
+//! Checked integer arithmetic: a result out of its type's range is an error, as in PostgreSQL.
 //!
-//! DataFusion's operators wrap silently, also where constants are worked out while a statement is planned. So before
-//! anything else is done with a plan, `+`, `-`, `*` and the sign of integers become a function that checks each step.
-//! The aggregate `sum` is ours too.
+//! DataFusion's operators wrap silently, including on constants evaluated during planning. Therefore, before any other
+//! step, `+`, `-`, `*` and negation of integers are replaced by a function that checks each operation. The aggregate
+//! `sum` is replaced, too.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) fn check_integers(state: &mut SessionState) -> Result<()> {
     state.register_function_rewrite(Arc::new(CheckIntegers))
 }
 
-/// The error of a number that its type cannot hold.
+/// Returns the error for a number out of its type's range.
 fn out_of_range(kind: &DataType, hint: &str) -> DataFusionError {
     let name = match kind {
         DataType::Int8 => "8-bit integer",
@@ -58,7 +58,7 @@ fn out_of_range(kind: &DataType, hint: &str) -> DataFusionError {
     QueryError::new(sqlstate::NUMERIC_OUT_OF_RANGE, format!("{name} out of range")).with_hint(hint).into_datafusion()
 }
 
-/// Puts checked functions in the place of operators.
+/// Rewrite that substitutes checked functions for operators.
 #[derive(Debug)]
 struct CheckIntegers;
 
@@ -82,16 +82,16 @@ impl FunctionRewrite for CheckIntegers {
     }
 }
 
-/// The type of an expression, as far as it has one.
+/// Returns the type of an expression, if it has one.
 fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     match as_checked(expr) {
-        // Without a look at all that is below it.
+        // Avoids inspecting everything below it.
         Some(checked) => Some(checked.kind.clone()),
         None => expr.get_type(schema).ok(),
     }
 }
 
-/// The integers that an operation which might wrap works with. None if it is no such operation.
+/// Returns the integer type of an operation that might wrap, or `None` for any other operation.
 fn common_type(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<DataType> {
     if !matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply) {
         return None;
@@ -102,14 +102,14 @@ fn common_type(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Op
     (left == right && left.is_integer()).then_some(left)
 }
 
-/// The function that an expression calls, if it is a checked one.
+/// Returns the checked function that an expression calls, if any.
 fn as_checked(expr: &Expr) -> Option<&Checked> {
     let Expr::ScalarFunction(call) = expr else { return None };
     let inner: &dyn Any = call.func.inner().as_ref();
     inner.downcast_ref::<Checked>()
 }
 
-/// One more step after those of the left side: a chain as a tree would be looked at again on each of its levels.
+/// Appends an operation to those of the left side. As a tree, a chain would be inspected again at each of its levels.
 fn joined(left: Expr, op: Operator, right: Expr, kind: DataType) -> Expr {
     let before = as_checked(&left).filter(|before| before.kind == kind).cloned();
     let (checked, mut args) = match (before, left) {
@@ -120,7 +120,7 @@ fn joined(left: Expr, op: Operator, right: Expr, kind: DataType) -> Expr {
     checked.then(op).call(args)
 }
 
-/// A number with the other sign: it taken from 0.
+/// Negates a number by subtracting it from 0.
 fn negated(number: Expr, kind: DataType) -> Result<Expr> {
     let zero = Expr::Literal(ScalarValue::new_zero(&kind)?, None);
     let checked = Checked { negates: true, ..Checked::new(kind) };
@@ -130,12 +130,12 @@ fn negated(number: Expr, kind: DataType) -> Result<Expr> {
 /// Operations on integers of one type, from left to right.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Checked {
-    /// All operators; no function can be called by it.
+    /// All operators, joined. No statement can call a function of this name.
     name: String,
     kind: DataType,
-    /// What is done with each argument but the first.
+    /// Operation for each argument but the first.
     ops: Vec<Operator>,
-    /// Whether the first is the 0 that stands before a sign.
+    /// Whether the first argument is the 0 of a negation.
     negates: bool,
     signature: Signature,
 }
@@ -179,7 +179,7 @@ impl ScalarUDFImpl for Checked {
         &self.name
     }
 
-    /// As of the operators: columns keep their names.
+    /// Matches the operators, so that columns keep their names.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let mut names = args.iter().map(|arg| arg.schema_name().to_string());
         let mut ops = self.ops.iter();

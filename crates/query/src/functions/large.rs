@@ -1,8 +1,8 @@
-//! Calls of functions whose results may be large: few at a time, and their results are counted as memory of queries.
+//! Limits the concurrency of calls whose results may be large, and counts their results as query memory.
 //!
-//! A function works on its thread until it is done, and what it returns no operator has counted yet. So such calls wait
-//! for each other, which leaves processors to queries that ask for little, and a result is counted from before it is made
-//! for as long as anybody holds it.
+//! A function occupies its thread until it finishes, and no operator has counted its result by then. Such calls
+//! therefore wait for each other, which leaves processors to cheap queries. A result is counted from before it is made
+//! until its last owner drops it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::running::memory::{Share, SharedMemory};
 use crate::running::runtime::apart;
 use crate::running::stopped::Stopped;
 
-/// Smallest large result, in bytes.
+/// Minimum size of a large result, in bytes.
 pub(crate) const LARGE_BYTES: usize = 1 << 20;
 
-/// Between two looks of a call that waits at whether its statement is over.
+/// Interval at which a waiting call checks whether its statement was stopped.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The large calls of an engine.
+/// Large calls of an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeCalls(Arc<LargeState>);
 
@@ -36,20 +36,20 @@ struct LargeState {
     memory: Arc<SharedMemory>,
 }
 
-/// A large call under way.
+/// A running large call.
 struct LargeCall<'a>(&'a LargeState);
 
 impl LargeCalls {
-    /// Allows a number at a time.
+    /// Allows this number of concurrent calls.
     pub(crate) fn new(at_a_time: usize, memory: Arc<SharedMemory>) -> LargeCalls {
         LargeCalls(Arc::new(LargeState { free: Mutex::new(at_a_time.max(1)), ended: Condvar::new(), memory }))
     }
 
-    /// Makes a call of a statement when it may begin. A thread of a runtime does nothing else meanwhile: another one
-    /// takes its place.
+    /// Makes a call of a statement once it may begin. Meanwhile its runtime thread is blocked, and another one takes
+    /// its place.
     ///
     /// # Errors
-    /// As the call has them, and if the statement is over before it may begin.
+    /// If the call fails, or the statement is stopped before it may begin.
     pub(crate) fn run<T>(&self, stopped: &Stopped, call: impl FnOnce() -> Result<T>) -> Result<T> {
         apart(|| {
             let _place = self.begin(stopped)?;
@@ -67,18 +67,18 @@ impl LargeCalls {
         Ok(LargeCall(&self.0))
     }
 
-    /// The room of a result of a function, which takes none yet.
+    /// Returns an empty memory account for the result of a function.
     pub(crate) fn room<'a>(&self, name: &'a str) -> Room<'a> {
         Room { what: "the result", name, share: Share::new(self.0.memory.clone(), 0) }
     }
 
-    /// The room of the patterns that a function compiles, which takes none yet; few need none.
+    /// Returns an empty memory account for the patterns that a function compiles. A few patterns are free.
     pub(crate) fn room_of_patterns<'a>(&self, name: &'a str) -> Room<'a> {
         Room { what: "the patterns", name, share: Share::new(self.0.memory.clone(), LARGE_BYTES) }
     }
 }
 
-/// The memory that the result of a call takes, or what it makes on its way.
+/// Memory of a call's result, or of its intermediate data.
 pub(crate) struct Room<'a> {
     what: &'static str,
     name: &'a str,
@@ -86,10 +86,10 @@ pub(crate) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Makes it as large as that, in bytes.
+    /// Resizes it to a number of bytes.
     ///
     /// # Errors
-    /// If all queries together hold too much.
+    /// If all queries together hold too much memory.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
         if self.share.try_resize(bytes) {
             return Ok(());
@@ -99,10 +99,10 @@ impl Room<'_> {
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
     }
 
-    /// Counts the result, if it is large, for as long as it or a part of it lives.
+    /// Counts a large result for as long as any part of it lives.
     ///
     /// # Errors
-    /// If all queries together hold too much.
+    /// If all queries together hold too much memory.
     pub(crate) fn keep(mut self, result: ArrayRef) -> Result<ArrayRef> {
         let bytes = result.get_buffer_memory_size();
         if bytes < LARGE_BYTES {
@@ -117,7 +117,7 @@ impl Room<'_> {
     }
 }
 
-/// Those of one engine are equal: functions are compared.
+/// Equal for calls of the same engine, because functions are compared.
 impl PartialEq for LargeCalls {
     fn eq(&self, other: &LargeCalls) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -1,7 +1,7 @@
-//! The operator `LIKE` where its pattern comes from rows, or is a constant that takes long to compile.
+//! The operator `LIKE` with a pattern from rows, or with a constant that is expensive to compile.
 //!
-//! It is compiled for each row in which another one stands than in the row before. So a pattern has a bound, and a
-//! statement that is over ends between two parts of a batch.
+//! A pattern is compiled for each row in which it differs from the row before. Patterns are therefore bounded, and a
+//! stopped statement ends between two parts of a batch.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use crate::functions::pattern::weight;
 use crate::running::stopped::Stopped;
 
-/// Patterns that are compiled between two looks at whether the statement is over, by what they take in bytes.
+/// Maximum bytes of patterns compiled between two checks for a stopped statement.
 const COMPILED_BYTES: usize = 48 << 20;
 
-/// The operator as a function, which no statement can call by its name.
+/// The operator as a function, which no statement can call by name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LikeFunction {
     ignores_case: bool,
@@ -28,7 +28,7 @@ pub(crate) struct LikeFunction {
 }
 
 impl LikeFunction {
-    /// For one statement.
+    /// Creates the function for one statement.
     pub(crate) fn shared(ignores_case: bool) -> Arc<ScalarUDF> {
         let signature = Signature::user_defined(Volatility::Immutable);
         Arc::new(ScalarUDF::from(LikeFunction { ignores_case, signature }))
@@ -38,7 +38,7 @@ impl LikeFunction {
         Ok(if self.ignores_case { ilike(text, pattern)? } else { like(text, pattern)? })
     }
 
-    /// What it takes to compile a pattern.
+    /// Returns the memory needed to compile a pattern.
     fn weight(&self, pattern: &str) -> Result<usize> {
         match expression(pattern, self.ignores_case) {
             Some(expression) => weight(self.name(), &expression, self.ignores_case.then_some("i")),
@@ -83,7 +83,7 @@ impl ScalarUDFImpl for LikeFunction {
                 }
                 let (text, pattern) = (text.to_array(if is_scalar(text) { 1 } else { args.number_rows })?, pattern);
                 let matched: ArrayRef = Arc::new(self.matched(&text, &pattern.to_scalar()?)?);
-                // One for all rows, if both are.
+                // A single result, if both arguments are scalars.
                 let scalar = is_scalar(&args.args[0]);
                 return if scalar { scalar_of(&matched) } else { Ok(ColumnarValue::Array(matched)) };
             }
@@ -122,7 +122,7 @@ fn scalar_of(matched: &ArrayRef) -> Result<ColumnarValue> {
     Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(matched, 0)?))
 }
 
-/// The regular expression that a pattern of `LIKE` is compiled to; none if it is compared without one.
+/// Returns the regular expression to which a `LIKE` pattern is compiled, or `None` if it is compared without one.
 pub(crate) fn expression(pattern: &str, ignores_case: bool) -> Option<String> {
     let inner = pattern.strip_prefix('%').unwrap_or(pattern);
     let inner = inner.strip_suffix('%').unwrap_or(inner);
@@ -136,7 +136,7 @@ pub(crate) fn expression(pattern: &str, ignores_case: bool) -> Option<String> {
             '_' => expression.push_str("(?s:.)"),
             c if c.is_alphanumeric() => expression.push(c),
             c => {
-                // To write into a text fails never.
+                // Writing to a String never fails.
                 let _ = write!(expression, "\\x{{{:x}}}", u32::from(c));
             }
         }

@@ -1,7 +1,8 @@
-//! Regular expressions that come from rows, a few at a time.
+//! Regular expressions from rows, a few at a time.
 //!
-//! A function keeps each pattern that it has compiled until the end of a batch, one for each of its flags, and a short
-//! one may take megabytes, as `\w{150}` does. So a batch with many patterns is worked out in parts, and a pattern has a bound when it is compiled.
+//! A function keeps every pattern it has compiled, one for each set of flags, until the end of a batch, and even a
+//! short pattern such as `\w{150}` may take megabytes. A batch with many patterns is therefore processed in parts, and
+//! compiled patterns are bounded.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,47 +21,47 @@ use crate::functions::like;
 use crate::running::size::Size;
 use crate::running::stopped::Stopped;
 
-/// Largest pattern when it is compiled, in bytes; as large is `\w{100}`.
+/// Maximum size of a compiled pattern, in bytes, that of `\w{100}`.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
-/// Largest of most patterns, in bytes.
+/// Maximum size of most compiled patterns, in bytes.
 const COMPILED_BYTES: usize = 1 << 20;
-/// What a pattern takes beside that while it is used, in bytes.
+/// Additional memory of a pattern in use, in bytes.
 const USED_BYTES: usize = 2 << 20;
-/// What a short pattern of plain characters takes, in bytes.
+/// Memory of a short pattern of plain characters, in bytes.
 const LIGHT_BYTES: usize = 128 << 10;
-/// Longest such pattern, in bytes.
+/// Maximum length of such a pattern, in bytes.
 const LIGHT_LENGTH: usize = 64;
-/// Largest pattern that is compiled in less than a millisecond, when it is compiled, in bytes.
+/// Maximum compiled size of a pattern that compiles in less than a millisecond, in bytes.
 const SMALL_BYTES: usize = 32 << 10;
-/// What such a pattern takes while it is used, in bytes.
+/// Memory of such a pattern in use, in bytes.
 const SMALL_USED_BYTES: usize = 1 << 20;
-/// The most that a pattern takes while it is used on long texts, in bytes: two tables of what it has met.
+/// Maximum memory of a pattern in use on long texts, in bytes: two tables of cached states.
 const USED_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a state of a pattern that is compiled, about.
+/// Approximate size of a state of a compiled pattern, in bytes.
 const STATE_BYTES: usize = 32;
-/// Most steps of a call, were each byte of its texts to meet each state of its pattern: about a minute, where a pattern
+/// Maximum steps of a call if each byte of its texts met each state of its pattern: about a minute for a pattern that
 /// does not fit its tables. Few do not.
 const STEPS_MAX: usize = 20_000_000_000;
-/// Patterns held at a time, in bytes.
+/// Maximum memory of the patterns held at a time, in bytes.
 const HELD_BYTES: usize = 48 << 20;
-/// Most patterns of a batch that are larger: to compile one takes milliseconds.
+/// Maximum larger patterns in a batch, because each takes milliseconds to compile.
 const HEAVY_MAX: usize = 256;
 
-/// Patterns whose weight a thread remembers: a statement is looked at again and again while it is planned.
+/// Maximum pattern weights cached by a thread, because a statement is inspected repeatedly during planning.
 const WEIGHED_MAX: usize = 32;
-/// The longest of them, in bytes.
+/// Maximum length of a pattern with a cached weight, in bytes.
 const WEIGHED_LENGTH: usize = 1 << 10;
 
 thread_local! {
     static WEIGHED: RefCell<VecDeque<(String, usize)>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Whether a function takes a regular expression as its second argument.
+/// Reports whether a function takes a regular expression as its second argument.
 pub(crate) fn takes_pattern(name: &str) -> bool {
     matches!(name, "regexp_like" | "regexp_count" | "regexp_instr" | "regexp_match" | "regexp_replace")
 }
 
-/// The index of the flags among the arguments of such a function.
+/// Returns the index of the flags among the arguments of such a function.
 fn flags_index(name: &str) -> usize {
     match name {
         "regexp_instr" => 4,
@@ -69,10 +70,12 @@ fn flags_index(name: &str) -> usize {
     }
 }
 
-/// Calls such a function for as many rows at a time as their patterns allow, which count as memory of queries.
+/// Calls such a function in parts, with as many rows at a time as their patterns allow. The patterns count as query
+/// memory.
 ///
 /// # Errors
-/// If a pattern is too large, or too many of a batch may be, or all queries hold too much, or the statement is over.
+/// If a pattern is too large, a batch has too many large ones, all queries hold too much memory, or the statement is
+/// stopped.
 pub(crate) fn call_in_parts(
     name: &str,
     large: &LargeCalls,
@@ -121,13 +124,13 @@ pub(crate) fn call_in_parts(
     Ok(ColumnarValue::Array(concat(&results)?))
 }
 
-/// The most groups that a pattern may have in any row: as many as it has open brackets.
+/// Returns the maximum number of groups of the patterns, counted by opening parentheses.
 pub(crate) fn groups(patterns: &ColumnarValue) -> Result<usize> {
     let brackets = |pattern: &str| pattern.bytes().filter(|byte| *byte == b'(').count();
     Ok(texts(patterns)?.as_string::<i32>().iter().flatten().map(brackets).max().unwrap_or(0))
 }
 
-/// The texts of an argument: one for each row, or one for all.
+/// Returns the texts of an argument: one for each row, or one for all.
 fn texts(value: &ColumnarValue) -> Result<ArrayRef> {
     Ok(match value {
         ColumnarValue::Array(array) => cast(array, &DataType::Utf8)?,
@@ -135,7 +138,7 @@ fn texts(value: &ColumnarValue) -> Result<ArrayRef> {
     })
 }
 
-/// Most rows of a part: functions copy what is one for all rows into each.
+/// Returns the maximum rows of a part. Functions copy a scalar argument into each row.
 fn rows_max(args: &ScalarFunctionArgs) -> usize {
     let bytes = |value: &ColumnarValue| match value {
         ColumnarValue::Scalar(scalar) => scalar.try_as_str().flatten().map_or(0, str::len),
@@ -144,7 +147,7 @@ fn rows_max(args: &ScalarFunctionArgs) -> usize {
     (HELD_BYTES / args.args.iter().map(bytes).sum::<usize>().max(1)).max(1)
 }
 
-/// The longest text of an argument, in bytes.
+/// Returns the length of the longest text of an argument, in bytes.
 fn longest(value: &ColumnarValue) -> usize {
     match value {
         ColumnarValue::Array(array) => Size::of(array).widest,
@@ -152,9 +155,9 @@ fn longest(value: &ColumnarValue) -> usize {
     }
 }
 
-/// Refuses a pattern for texts so long that nothing could end the call.
+/// Rejects a pattern for texts so long that the call could not be stopped in reasonable time.
 fn check_steps(name: &str, length: usize, bytes: usize) -> Result<()> {
-    // A smaller one fits its tables.
+    // A lighter pattern fits its tables.
     let states = if is_heavy(bytes) { (bytes - USED_BYTES) / STATE_BYTES } else { 0 };
     if length.saturating_mul(states) <= STEPS_MAX {
         return Ok(());
@@ -163,13 +166,13 @@ fn check_steps(name: &str, length: usize, bytes: usize) -> Result<()> {
     Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).into_datafusion())
 }
 
-/// The text of a row, or the one for all rows.
+/// Returns the text of a row, or the one for all rows.
 fn text_of(texts: &StringArray, row: usize) -> Option<&str> {
     let row = if texts.len() == 1 { 0 } else { row };
     texts.is_valid(row).then(|| texts.value(row))
 }
 
-/// How many rows to take at a time.
+/// Iterator over parts of a batch.
 struct Parts<'a> {
     name: &'a str,
     patterns: &'a ArrayRef,
@@ -178,13 +181,13 @@ struct Parts<'a> {
     rows: usize,
     rows_max: usize,
     heavy: usize,
-    /// What the patterns of a part may take, in bytes.
+    /// Maximum memory of the patterns of a part, in bytes.
     held_max: usize,
-    /// The most that those of the newest part take, in bytes.
+    /// Maximum memory of the patterns of the latest part in use, in bytes.
     used: usize,
-    /// The longest text that they are matched with, in bytes.
+    /// Length of the longest text to match, in bytes.
     length: usize,
-    /// What each pattern takes with its flags.
+    /// Weight of each pattern with its flags.
     weights: HashMap<(&'a str, Option<&'a str>), usize>,
 }
 
@@ -194,7 +197,7 @@ impl<'a> Parts<'a> {
         Parts { name, patterns, flags, row: 0, rows, rows_max: rows, heavy: 0, held_max, used: 0, length: 0, weights }
     }
 
-    /// Rows of the next part.
+    /// Returns the number of rows of the next part.
     fn next(&mut self) -> Result<Option<usize>> {
         let patterns = self.patterns.as_string::<i32>();
         let flags = self.flags.map(|flags| flags.as_string::<i32>());
@@ -217,7 +220,7 @@ impl<'a> Parts<'a> {
         Ok((self.row > first).then_some(self.row - first))
     }
 
-    /// Goes back over the newest part, of that many rows, for smaller ones; says whether there are any.
+    /// Rewinds the latest part of `rows` rows, to take smaller ones. Returns whether that is possible.
     fn take_fewer(&mut self, rows: usize) -> bool {
         self.row -= rows;
         self.held_max /= 2;
@@ -242,12 +245,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether a pattern of that weight takes milliseconds to compile.
+/// Reports whether a pattern of this weight takes milliseconds to compile.
 fn is_heavy(bytes: usize) -> bool {
     bytes > SMALL_BYTES + SMALL_USED_BYTES
 }
 
-/// Whether a constant takes milliseconds to compile, as a regular expression or else as a pattern of `LIKE`: operators
+/// Reports whether a constant takes milliseconds to compile, as a regular expression or as a `LIKE` pattern. Operators
 /// compile it for each batch of rows.
 pub(crate) fn is_heavy_constant(pattern: &str, of_like: bool, ignores_case: bool) -> bool {
     let expression = if of_like { like::expression(pattern, ignores_case) } else { Some(pattern.to_owned()) };
@@ -255,13 +258,13 @@ pub(crate) fn is_heavy_constant(pattern: &str, of_like: bool, ignores_case: bool
     expression.is_some_and(|expression| weight("", &expression, flags).map_or(true, is_heavy))
 }
 
-/// What a pattern takes with its flags, in bytes.
+/// Returns the memory of a pattern with its flags, in bytes.
 ///
 /// # Errors
-/// If it is too large, or the flags are none.
+/// If it is too large, or the flags are invalid.
 pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<usize> {
     let flags = flags.unwrap_or_default();
-    // Functions put them before the pattern: what else they hold would be a pattern itself.
+    // Functions insert the flags before the pattern, so other characters would act as a pattern.
     if flags.bytes().any(|flag| !flag.is_ascii_alphabetic()) {
         let shown: String = flags.chars().take(40).collect();
         let text = format!("{name}: invalid regular expression flags \"{shown}\"");
@@ -281,7 +284,7 @@ pub(crate) fn weight(name: &str, pattern: &str, flags: Option<&str>) -> Result<u
     if let Some(bytes) = known {
         return Ok(bytes);
     }
-    // What is no pattern the function says itself.
+    // An invalid pattern is reported by the function itself.
     let sizes = [(SMALL_BYTES, SMALL_USED_BYTES), (COMPILED_BYTES, USED_BYTES), (COMPILED_BYTES_MAX, USED_BYTES)];
     if let Some((compiled, used)) = sizes.into_iter().find(|(compiled, _)| !too_big(*compiled)) {
         if pattern.len() <= WEIGHED_LENGTH {

@@ -1,8 +1,7 @@
-//! The side of a join that it collects before it reads the other.
+//! Memory of the join side that is collected before the other is read.
 //!
-//! A join counts the values it has collected. It does not count what each batch takes beside its values, which is most of
-//! it where batches are small; nor the copy when it joins them all to one. Both are counted here until the other side is
-//! read.
+//! A join counts the values it has collected. It counts neither the overhead of each batch, which dominates if batches
+//! are small, nor the copy made when it concatenates them. Both are counted here until the other side is read.
 
 use std::sync::Arc;
 
@@ -14,12 +13,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use parking_lot::Mutex;
 
-/// Memory of a batch beside its columns, in bytes: its entry in a list that doubles, and its list of columns.
+/// Overhead of a batch without its columns, in bytes: its entry in a doubling list, and its list of columns.
 const BATCH_BYTES: usize = 192;
-/// Memory of a column of a batch beside its values, in bytes: the array, and what counts who holds its buffers.
+/// Overhead of a column in a batch, in bytes: the array, and the reference counts of its buffers.
 const COLUMN_BYTES: usize = 256;
 
-/// What a join has collected, beyond what it counts itself.
+/// Memory that a join has collected, beyond what it counts itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collected(Arc<Mutex<Option<MemoryReservation>>>);
 
@@ -30,10 +29,10 @@ impl Collected {
         collects.then(Collected::default)
     }
 
-    /// Counts a batch of the first side, of `bytes` of values.
+    /// Counts a batch of the first side with `bytes` bytes of values.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If there is not enough memory.
     pub(crate) fn add(&self, batch: &RecordBatch, bytes: usize, context: &TaskContext) -> Result<()> {
         let beside = BATCH_BYTES + batch.num_columns() * COLUMN_BYTES;
         let mut reservation = self.0.lock();
@@ -41,7 +40,7 @@ impl Collected {
         reservation.get_or_insert_with(register).try_grow(bytes.saturating_add(beside))
     }
 
-    /// Gives the memory back: the second side is read, or the first is collected again.
+    /// Releases the memory, because the second side is read or the first is collected again.
     pub(crate) fn free(&self) {
         *self.0.lock() = None;
     }
@@ -64,7 +63,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
         let collected = Collected::default();
         let taken = (0..10_000).take_while(|_| collected.add(&batch, 8, &context).is_ok()).count();
-        // With their values alone, all of them would fit.
+        // By their values alone, all of them would fit.
         assert_eq!(taken, (1 << 20) / (8 + BATCH_BYTES + COLUMN_BYTES));
         collected.free();
         assert!(collected.add(&batch, 8, &context).is_ok());

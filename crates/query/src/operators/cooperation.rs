@@ -1,5 +1,5 @@
-//! Joins that stop when told to: a join makes many batches of each batch it reads, so it gets its own place
-//! to yield at, where DataFusion puts one only at the leaves.
+//! Makes joins stoppable. A join makes many batches from each batch it reads, so it gets a yield point of its own,
+//! where DataFusion puts one only at the leaves.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 
-/// Wraps every join.
+/// Rule that wraps every join.
 #[derive(Debug)]
 pub(crate) struct Cooperation;
 

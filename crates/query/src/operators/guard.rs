@@ -1,9 +1,9 @@
-//! Guards between the operators of a running query: what passes is counted, and cut to batches of bounded size.
+//! Guards between the operators of a running query, which count what passes and cut it to batches of bounded size.
 //!
-//! Operators hold batches that no memory pool knows of: in flight, collected, or multiplied. A guard behind each of
-//! them counts the batch that is in flight, so that the next operator starts from something bounded; before a window
-//! it counts all that the window keeps. Windows and sorts work their expressions out for many batches together: before
-//! them it counts what a constant comes to in all these rows, and a value that is repeated in them.
+//! Operators hold batches that no memory pool knows of: in flight, collected, or multiplied. A guard after each
+//! operator counts the batch in flight, so that the next one starts from bounded input. Before a window, it counts
+//! everything the window keeps. Windows and sorts evaluate their expressions for many batches together; before them,
+//! the guard counts the size of a constant, or of a repeated value, in all these rows.
 
 use std::fmt;
 use std::pin::Pin;
@@ -44,37 +44,37 @@ use crate::operators::subquery::{Repeated, Results};
 use crate::running::size::Size;
 use crate::sql::sized;
 
-/// Largest batch handed on, in bytes; larger ones are cut by rows.
+/// Maximum batch passed on, in bytes. Larger ones are cut by rows.
 const BATCH_BYTES: usize = 16 << 20;
-/// Largest row, in bytes.
+/// Maximum size of a row, in bytes.
 const ROW_BYTES_MAX: usize = 64 << 20;
-/// A batch in flight is counted from this size on, in bytes.
+/// Minimum size of a batch in flight to be counted, in bytes.
 const COUNTED_BYTES: usize = 256 << 10;
-/// The rows of a full batch together, were all as wide as the widest: beyond, rows are wide. In bytes.
+/// Size of a full batch whose rows are all as wide as the widest, in bytes, beyond which rows are wide.
 const FULL_BATCH_BYTES: usize = 512 << 20;
-/// Wide rows that may pass one operator, in bytes.
+/// Maximum bytes of wide rows that may pass one operator.
 const WIDE_BYTES_MAX: usize = 256 << 20;
-/// Rows of a batch where values are lists.
+/// Maximum rows of a batch if values are lists.
 const LIST_BATCH_ROWS: usize = 1_024;
-/// What an operator works out for each row, and its constants, in as many rows as a batch has, in bytes.
+/// Maximum bytes that an operator evaluates for a full batch: results for each row, and its constants.
 const WORKED_OUT_BYTES: usize = 32 << 20;
-/// The result of an expression in a row, of a number or what stands for a text, in bytes.
+/// Size of an expression's result in a row, in bytes, for a number or a view of a text.
 const RESULT_BYTES: usize = 16;
-/// An aggregate that makes its state for each group before it counts any.
+/// An aggregate that allocates its state for each group without counting it first.
 const APPROX_DISTINCT: &str = "approx_distinct";
-/// The state of that aggregate, in bytes.
+/// Size of the state of that aggregate, in bytes.
 const APPROX_DISTINCT_BYTES: usize = 16 << 10;
-/// Longest work of a leaf or a join before others have their turn.
+/// Maximum time that a leaf or a join works before it yields.
 const WORK: Duration = Duration::from_millis(10);
-/// Rows of a frame that a window may keep without being counted.
+/// Maximum rows of a frame that a window may keep uncounted.
 const FRAME_ROWS: u64 = 100_000;
-/// Most rows that a sort joins before it works out what to sort by: of the narrowest ones, in a mebibyte.
+/// Maximum rows that a sort concatenates before it evaluates its keys: the narrowest rows in a mebibyte.
 const SORT_ROWS: u64 = (1 << 20) / 8;
 
-/// Constants of a statement that is explained, in bytes: the plan is written once for each rule of the optimiser.
+/// Maximum bytes of constants in an explained statement, because the plan is written once for each optimiser rule.
 const EXPLAINED_BYTES_MAX: usize = 256 << 10;
 
-/// Refuses to explain a statement with long constants.
+/// Rejects an explained statement with long constants.
 pub(crate) fn check_explained(plan: &LogicalPlan, state: &SessionState) -> Result<()> {
     let inner = match plan {
         LogicalPlan::Explain(explain) => &explain.plan,
@@ -94,7 +94,7 @@ pub(crate) fn check_explained(plan: &LogicalPlan, state: &SessionState) -> Resul
     Ok(())
 }
 
-/// Bytes of the constants of a node's expressions.
+/// Returns the bytes of the constants in a node's expressions.
 fn constants_of(node: &LogicalPlan) -> Result<usize> {
     let mut bytes = 0_usize;
     node.apply_expressions(|expr| {
@@ -108,8 +108,8 @@ fn constants_of(node: &LogicalPlan) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Rows of a batch for a plan: fewer where what its operators work out for each row, or lists, would make a full batch
-/// too large.
+/// Returns the rows per batch of a plan: fewer if lists, or the values that its operators evaluate for each row, would
+/// make a full batch too large.
 pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
     let (mut bytes, mut lists) = (0_usize, false);
     plan.apply_with_subqueries(|node| {
@@ -121,7 +121,7 @@ pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
         let has_groups = !matches!(node, LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty());
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
-                // Compared with, never put into rows.
+                // The list is compared with, never put into rows.
                 if matches!(expr, Expr::InList(_)) {
                     return Ok(TreeNodeRecursion::Jump);
                 }
@@ -136,7 +136,7 @@ pub(crate) fn batch_rows(plan: &LogicalPlan, rows: usize) -> Result<usize> {
     Ok((WORKED_OUT_BYTES / bytes.max(1)).clamp(1, most))
 }
 
-/// What an expression itself makes for each row, which may be a group of its own, in bytes, as far as that is known
+/// Returns the bytes that an expression itself makes for each row, which may be a group of its own, as far as known
 /// without its values.
 fn row_bytes(expr: &Expr, has_groups: bool) -> usize {
     let cast = |data_type| sized::fixed_bytes(data_type).max(RESULT_BYTES);
@@ -159,7 +159,7 @@ fn constant_bytes(value: &ScalarValue) -> usize {
     }
 }
 
-/// Puts guards into a plan.
+/// Inserts guards into a plan.
 pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let results = Results::new(plan.is::<AnalyzeExec>().then_some(EXPLAINED_BYTES_MAX));
     let plan = plan.transform_up(|node| {
@@ -187,7 +187,7 @@ pub(crate) fn guard(plan: Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<A
     })
 }
 
-/// What an operator takes for each of its inputs; empty if it takes nothing.
+/// Returns what an operator takes memory for, for each of its inputs. Empty if there is nothing to count.
 fn taken_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize, results: &Results) -> Result<Vec<Option<Taken>>> {
     let inputs = node.children().len();
     if let Some(keeps) = kept_by(node, batch_rows)? {
@@ -207,47 +207,46 @@ fn taken_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize, results: &Results)
     Ok(Multiplied::by(node).into_iter().flatten().map(|multiplied| Some(Taken::Multiplied(multiplied))).collect())
 }
 
-/// What the operator above takes memory for, and does not count itself.
+/// Memory that the operator above takes and does not count itself.
 #[derive(Clone, Debug)]
 enum Taken {
-    /// A window or a sort for what it keeps.
+    /// Rows kept by a window or a sort.
     Kept(Keeps),
-    /// A join or an unnest for what it makes.
+    /// Rows made by a join or an unnest.
     Multiplied(Multiplied),
-    /// A filter or a repartitioning for the rows of a batch that is not full yet, and for the batch.
+    /// Rows held back by a filter or a repartitioning for a batch that is not full, and the batch.
     HeldBack { rows: usize },
-    /// Any operator for values that it puts into each row.
+    /// Values that an operator puts into each row.
     Repeated(Repeated),
-    /// The query around a subquery for its result.
+    /// Result of a subquery, held by the query around it.
     Result(Results),
 }
 
-/// What a window or a sort keeps of its input, as far as it does not count that itself.
+/// Memory for the input of a window or a sort, as far as the operator does not count it itself.
 #[derive(Clone, Debug, Default)]
 struct Keeps {
-    /// How often it holds a row.
+    /// Number of times each row is held.
     times: usize,
-    /// Rows whose values each row collects into one of its own.
+    /// Number of rows whose values each row collects into one of its own, if any.
     collects: Option<u64>,
-    /// Most rows for which it evaluates an expression at a time.
+    /// Maximum rows for which an expression is evaluated at a time.
     rows: u64,
-    /// Bytes of constants that stand in each of these rows, in an argument and once more in a result, and of what an
-    /// order works out for each.
+    /// Bytes per such row for constants, once in an argument and once in a result, and for evaluated sort keys.
     constant_bytes: usize,
-    /// Bytes of states that a window makes for each part of its rows, and does not give back.
+    /// Bytes of states that a window makes for each partition of its rows and does not release.
     state_bytes: usize,
-    /// Arguments whose values have any width.
+    /// Arguments with values of variable width.
     arguments: Vec<Arc<dyn PhysicalExpr>>,
-    /// How often it holds the values of these.
+    /// Number of times the values of these arguments are held.
     arguments_times: usize,
-    /// Whether each row that is worked out may hold the widest of them.
+    /// Whether each evaluated row may hold the widest of them.
     repeats: bool,
 }
 
 impl Keeps {
-    /// Counts the constants of an expression.
+    /// Adds the constants of an expression.
     fn take_constants(&mut self, expr: &Arc<dyn PhysicalExpr>) {
-        // An error only of the closure, which gives none.
+        // Only the closure can fail, and it does not.
         let _ = expr.apply(|part| {
             if let Some(constant) = part.downcast_ref::<Literal>() {
                 let bytes = 2 * constant_bytes(constant.value());
@@ -288,13 +287,13 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
         return Ok((keeps.constant_bytes > 0).then_some(keeps));
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-        // It counts the views that it collects, not what they show.
+        // It counts the views that it collects, but not the bytes they refer to.
         let keeps_views = aggregate.aggr_expr().iter().any(|each| !KEEP_LITTLE.contains(&each.fun().name()))
             && aggregate.input().schema().fields().iter().any(|field| has_view(field.data_type()));
         return Ok(keeps_views.then(|| Keeps { times: 1, ..Keeps::default() }));
     }
     let (windows, input, whole) = if let Some(all) = node.downcast_ref::<WindowAggExec>() {
-        // It keeps all batches and joins them.
+        // It keeps all batches and concatenates them.
         (all.window_expr(), all.input(), true)
     } else if let Some(bounded) = node.downcast_ref::<BoundedWindowAggExec>() {
         (bounded.window_expr(), bounded.input(), false)
@@ -302,7 +301,7 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
         return Ok(None);
     };
     let once = usize::from(whole);
-    // Where the parts of the rows are not one behind the other, it cannot know when one has ended.
+    // If rows are not sorted by partition, it cannot know when a partition has ended.
     let mixes_parts = node
         .downcast_ref::<BoundedWindowAggExec>()
         .is_some_and(|bounded| !matches!(bounded.input_order_mode, InputOrderMode::Sorted));
@@ -342,7 +341,7 @@ fn kept_by(node: &Arc<dyn ExecutionPlan>, batch_rows: usize) -> Result<Option<Ke
     Ok((keeps.times > 0 || keeps.collects.is_some() || copies).then_some(keeps))
 }
 
-/// Aggregates whose state has the size of a value.
+/// Aggregates with a state of the size of a value.
 const KEEP_LITTLE: [&str; 26] = [
     "count",
     "sum",
@@ -372,7 +371,7 @@ const KEEP_LITTLE: [&str; 26] = [
     "regr_count",
 ];
 
-/// Whether values of a type show bytes that they share with others.
+/// Reports whether values of a type are views into shared bytes.
 fn has_view(data_type: &DataType) -> bool {
     match data_type {
         DataType::Utf8View | DataType::BinaryView => true,
@@ -384,7 +383,7 @@ fn has_view(data_type: &DataType) -> bool {
     }
 }
 
-/// The name of a window's aggregate, and whether it keeps distinct values.
+/// Returns the name of a window's aggregate, and whether it keeps distinct values.
 fn aggregate_of(window: &dyn WindowExpr) -> Option<(String, bool)> {
     let window = window.as_any();
     let aggregate = match window.downcast_ref::<PlainAggregateWindowExpr>() {
@@ -394,7 +393,7 @@ fn aggregate_of(window: &dyn WindowExpr) -> Option<(String, bool)> {
     Some((aggregate.fun().name().to_owned(), aggregate.is_distinct()))
 }
 
-/// The most rows of a frame, as far as it says.
+/// Returns the maximum rows of a frame, as far as the frame states it.
 fn rows_of(frame: &WindowFrame) -> u64 {
     let rows = |bound: &WindowFrameBound| match bound {
         WindowFrameBound::CurrentRow => 0,
@@ -409,7 +408,7 @@ fn rows_of(frame: &WindowFrame) -> u64 {
     }
 }
 
-/// An operator that counts what another one gives.
+/// Operator that counts the output of another one.
 #[derive(Clone, Debug)]
 struct Guard {
     input: Arc<dyn ExecutionPlan>,
@@ -480,7 +479,7 @@ impl ExecutionPlan for Guard {
         Ok(Box::pin(Guarded {
             schema: input.schema(),
             input,
-            // A join works its whole other side out for each part that it is handed.
+            // A join evaluates its whole other side for each part that it receives.
             yields: self.input.children().is_empty() || joins || matches!(self.taken, Some(Taken::Multiplied(_))),
             since: None,
             batch_rows: context.session_config().batch_size().max(1),
@@ -500,27 +499,27 @@ impl ExecutionPlan for Guard {
 struct Guarded {
     schema: SchemaRef,
     input: SendableRecordBatchStream,
-    /// Whether it lets others run after a while.
+    /// Whether it yields after a while.
     yields: bool,
-    /// When the work of now began.
+    /// Start of the current stretch of work.
     since: Option<Instant>,
     batch_rows: usize,
     reservation: MemoryReservation,
     taken: Option<Taken>,
     context: Arc<TaskContext>,
-    /// The most that is made of a batch of its rows.
+    /// Maximum bytes made from a batch of its rows.
     made_bytes: usize,
     kept_rows: u64,
     kept_bytes: usize,
-    /// Of all rows so far, the arguments of what is kept.
+    /// Size of the kept arguments, over all rows so far.
     arguments: Size,
     wide_bytes: usize,
-    /// What is left of a batch that is handed on in parts, and the rows of a part.
+    /// Rest of a batch that is passed on in parts, with the rows per part.
     rest: Option<(RecordBatch, usize)>,
 }
 
 impl Guarded {
-    /// Counts a batch and says how many of its rows are handed on at a time.
+    /// Counts a batch. Returns the number of its rows to pass on at a time.
     fn count(&mut self, batch: &RecordBatch) -> Result<usize> {
         let size = Size::of_batch(batch);
         let rows = batch.num_rows().max(1);
@@ -606,7 +605,7 @@ impl Stream for Guarded {
         }
         if self.rest.is_none() {
             let Some(batch) = ready!(self.input.poll_next_unpin(context)?) else {
-                // What is kept, or made of its rows, goes on when there are no more.
+                // Keep the reservation for what is kept, or made of the rows, after the input ends.
                 if self.taken.is_none() {
                     self.reservation.free();
                 }

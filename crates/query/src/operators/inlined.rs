@@ -1,8 +1,8 @@
-//! What a plan comes to when its filters are pushed down, worked out before that is done.
+//! Estimates the size of filters after they are pushed down, before that is done.
 //!
-//! The planner moves a filter below the queries that it reads, puts their expressions in the place of its columns, and
-//! makes a copy for each part of a union. Each of twenty queries that select `a + a` from the one before doubles what a
-//! filter above them becomes.
+//! The planner pushes a filter below the queries that it reads, replaces its columns by their expressions, and copies
+//! it for each part of a union. With twenty nested queries that each select `a + a` from the one before, the filter
+//! doubles twenty times.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use crate::error::QueryError;
 use crate::sql::extent::beyond;
 
-/// Expressions that filters become beyond those that they are.
+/// Maximum expressions that filters gain by push-down.
 const INLINED_MAX: u64 = 20_000;
-/// Expressions in all copies of filters.
+/// Maximum expressions in all copies of filters.
 const COPIED_MAX: u64 = 500_000;
-/// Values of lists in all copies of filters.
+/// Maximum list values in all copies of filters.
 const LISTED_MAX: u64 = 1_000_000;
 
-/// Refuses a plan whose filters would become too large.
+/// Rejects a plan whose filters would become too large.
 ///
 /// # Errors
-/// If one would.
+/// If a filter would become too large.
 pub(crate) fn check(plan: &LogicalPlan) -> Result<(), QueryError> {
     let mut inlined = Inlined::default();
     inlined.visit(plan, &HashMap::new())?;
@@ -48,14 +48,15 @@ struct Inlined {
     listed: u64,
 }
 
-/// What the columns of a node stand for, in expressions; none: each for itself. And the copies of a filter above it.
+/// Number of expressions that each column of a node stands for (`None` for one each), and the number of copies of a
+/// filter above it.
 struct Below {
     weights: Option<Vec<u64>>,
     parts: u64,
 }
 
 impl Below {
-    /// Notes the weights by the names of columns: of several with one name the greatest.
+    /// Records the weights by column name, with the max for columns of the same name.
     fn note(&self, node: &LogicalPlan, names: &mut HashMap<String, u64>) {
         for (field, weight) in node.schema().fields().iter().zip(self.weights.iter().flatten()) {
             let known = names.entry(field.name().clone()).or_default();
@@ -68,7 +69,7 @@ impl Below {
     }
 }
 
-/// Expressions that an expression comes to, and values of lists in it.
+/// Counts the expressions that an expression expands to, and the list values in it.
 fn weigh(expr: &Expr, columns: &HashMap<String, u64>) -> Result<(u64, u64)> {
     let (mut expressions, mut listed) = (0_u64, 0_u64);
     expr.apply(|part| {
@@ -93,7 +94,7 @@ fn weigh(expr: &Expr, columns: &HashMap<String, u64>) -> Result<(u64, u64)> {
 }
 
 impl Inlined {
-    /// Counts a filter above some parts.
+    /// Counts a filter above `parts` parts.
     fn filter(&mut self, predicate: &Expr, columns: &HashMap<String, u64>, parts: u64) -> Result<()> {
         let (expressions, listed) = weigh(predicate, columns)?;
         let (own, _) = weigh(predicate, &HashMap::new())?;
@@ -103,7 +104,7 @@ impl Inlined {
         Ok(())
     }
 
-    /// Visits a node and those below it; `outer`: what the columns of the queries around it stand for.
+    /// Visits a node and those below it. `outer` contains the weights of columns of the surrounding queries.
     fn visit(&mut self, node: &LogicalPlan, outer: &HashMap<String, u64>) -> Result<Below> {
         let inputs = node.inputs();
         let below = inputs.iter().map(|input| self.visit(input, outer)).collect::<Result<Vec<Below>>>()?;
@@ -196,7 +197,7 @@ mod tests {
         checked(&chain(40, doubled, "select a from m where a in (select a from @ where a = 1)")).await.unwrap_err();
         let correlated = "select a from @ t where exists (select 1 from m where m.b = t.b and t.a = 7)";
         checked(&chain(40, doubled, correlated)).await.unwrap_err();
-        // No filter, or one of a column that is none of them.
+        // Without a filter, or with one on another column.
         checked(&chain(100, doubled, "select a from @")).await.unwrap();
         checked(&chain(100, doubled, "select a from @ where b = 7")).await.unwrap();
     }

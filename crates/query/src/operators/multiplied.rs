@@ -1,7 +1,7 @@
-//! Rows that a join or an unnest makes many of: how wide they may be, and how many are handed to it at a time.
+//! Limits rows multiplied by a join or an unnest: how wide they may be, and how many are passed on at a time.
 //!
-//! A join puts a row of one side beside many of the other, an unnest repeats a row for each element of its lists. Both
-//! make a batch before anybody has counted it, so what it may come to is worked out from what they read.
+//! A join combines a row of one side with many of the other; an unnest repeats a row for each element of its lists.
+//! Both make a batch before it can be counted, so its size is estimated from their input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,50 +19,50 @@ use crate::operators::collected::Collected;
 use crate::operators::narrow::NARROW_ROWS;
 use crate::running::size::Size;
 
-/// What a join makes at a time, in bytes, as far as its input decides that.
+/// Maximum bytes that a join makes at a time, as far as its input decides that.
 pub(crate) const MADE_BYTES: usize = 16 << 20;
-/// Pairs of rows that a join compares at a time: about a second of work.
+/// Maximum pairs of rows that a join compares at a time, about a second of work.
 const PAIRS: usize = 1 << 27;
-/// The same of a join that looks for equal keys.
+/// Maximum pairs of rows for a join that looks up equal keys.
 const PAIRS_HASHED: usize = 1 << 30;
 
-/// What an operator makes of the rows of one of its inputs.
+/// Multiplication of rows by an operator, for one of its inputs.
 #[derive(Clone, Debug)]
 pub(crate) enum Multiplied {
-    /// Rows of both sides beside each other.
+    /// Join: rows of both sides are combined.
     Joined {
-        /// The widest row of each side so far, in bytes.
+        /// Widest row of each side so far, in bytes.
         widest: Arc<[AtomicUsize; 2]>,
-        /// Rows of the first side, which a join collects.
+        /// Number of rows of the first side, which a join collects.
         first_rows: Arc<AtomicUsize>,
-        /// Most pairs of rows that it compares without letting others run.
+        /// Maximum pairs of rows that it compares without yielding.
         pairs_max: usize,
         side: usize,
-        /// Whether a batch of the second side is put beside each row of the first as it is.
+        /// Whether a batch of the second side is combined with each row of the first as a whole.
         whole: bool,
-        /// What it has collected of the first side, if it collects that.
+        /// Memory collected of the first side, if that is collected.
         collected: Option<Collected>,
     },
-    /// The row once for each element of its lists.
+    /// Unnest: a row is repeated for each element of its lists.
     Unnested {
-        /// Where the lists are.
+        /// Columns of the lists.
         lists: Vec<usize>,
-        /// Whether lists of lists are unnested to their elements.
+        /// Whether nested lists are unnested down to their elements.
         nested: bool,
     },
 }
 
-/// What a batch may come to.
+/// Limits and estimate for a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// Most rows to hand on at a time.
+    /// Maximum rows to pass on at a time.
     pub(crate) rows: usize,
-    /// What is made of these, in bytes.
+    /// Bytes made from these rows.
     pub(crate) bytes: usize,
 }
 
 impl Multiplied {
-    /// What an operator makes of each of its inputs; none if it does not multiply them.
+    /// Returns the multiplication of each input of an operator, or `None` if it does not multiply rows.
     pub(crate) fn by(node: &Arc<dyn ExecutionPlan>) -> Option<Vec<Multiplied>> {
         if let Some(unnest) = node.downcast_ref::<UnnestExec>() {
             let columns = unnest.list_column_indices();
@@ -76,9 +76,9 @@ impl Multiplied {
         let (widest, whole) = (Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]), node.is::<CrossJoinExec>());
         let first_rows = Arc::new(AtomicUsize::new(0));
         let pairs_max = match node.is::<HashJoinExec>() {
-            // It gives a batch at a time.
+            // It returns one batch at a time.
             _ if whole => usize::MAX,
-            // It compares all pairs only where all keys are equal.
+            // It compares all pairs only if all keys are equal.
             true => PAIRS_HASHED,
             false => PAIRS,
         };
@@ -90,7 +90,7 @@ impl Multiplied {
         Some((0..2).map(of_side).collect())
     }
 
-    /// What it is called in errors.
+    /// Returns its name for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Multiplied::Joined { .. } => "a join",
@@ -98,7 +98,7 @@ impl Multiplied {
         }
     }
 
-    /// Begins from its first row: a recursive query runs it again and again.
+    /// Restarts from the first row, because a recursive query runs it repeatedly.
     pub(crate) fn begin(&self) {
         if let Multiplied::Joined { first_rows, side: 0, collected, .. } = self {
             first_rows.store(0, Ordering::Relaxed);
@@ -106,10 +106,10 @@ impl Multiplied {
         }
     }
 
-    /// Counts what a join takes for a batch that it collects.
+    /// Counts the memory for a batch that a join collects.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If there is not enough memory.
     pub(crate) fn collect(&self, batch: &RecordBatch, bytes: usize, context: &TaskContext) -> Result<()> {
         match self {
             Multiplied::Joined { side: 0, collected: Some(collected), .. } => collected.add(batch, bytes, context),
@@ -121,7 +121,7 @@ impl Multiplied {
         }
     }
 
-    /// Measures a batch that goes into the operator.
+    /// Measures an input batch.
     pub(crate) fn measure(&self, batch: &RecordBatch) -> Made {
         match self {
             Multiplied::Joined { widest, first_rows, pairs_max, side, whole, .. } => {
@@ -135,7 +135,7 @@ impl Multiplied {
                 if *side == 1 {
                     rows = rows.min(pairs_max / first_rows.load(Ordering::Relaxed).max(1)).max(1);
                 }
-                // It works out a condition for as many rows as it hands on.
+                // It evaluates a condition for as many rows as it returns.
                 let bytes = if *whole { both.saturating_mul(2) } else { own.saturating_mul(2 * NARROW_ROWS) };
                 Made { rows, bytes }
             }
@@ -163,7 +163,7 @@ impl Multiplied {
     }
 }
 
-/// Whether an operator puts rows beside each other.
+/// Reports whether an operator is a join.
 pub(crate) fn is_join(node: &dyn ExecutionPlan) -> bool {
     node.name().contains("Join")
 }

@@ -1,4 +1,4 @@
-//! Operators that join rows to batches of their own: batches have fewer rows where values have any width.
+//! Reduces the batch size of operators that build their own batches from values of variable width.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 
 use crate::operators::multiplied::is_join;
 
-/// Rows of a batch that an operator joins where values have any width.
+/// Maximum rows of such a batch.
 pub(crate) const NARROW_ROWS: usize = 512;
 
-/// Whether values of a type differ in their size.
+/// Reports whether values of a type vary in size.
 pub(crate) fn has_any_width(data_type: &DataType) -> bool {
     data_type.is_nested() || data_type.is_string() || data_type.is_binary()
 }
 
-/// Whether an operator gives values that differ in their size.
+/// Reports whether an operator returns values that vary in size.
 pub(crate) fn gives_any_width(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.schema().fields().iter().any(|field| has_any_width(field.data_type()))
 }
 
-/// Whether an operator holds rows back, uncounted, until it has a full batch.
+/// Reports whether an operator holds rows back, uncounted, until it has a full batch.
 pub(crate) fn holds_back(node: &Arc<dyn ExecutionPlan>) -> bool {
     (node.is::<FilterExec>() || node.is::<RepartitionExec>()) && gives_any_width(node)
 }
 
-/// A filter knows the rows of its batches from when it is planned: the same filter with batches that are not too large.
+/// Returns the same filter with bounded batches, because a filter's batch size is fixed when it is planned.
 ///
 /// # Errors
-/// If the filter cannot be made.
+/// If the filter cannot be created.
 pub(crate) fn narrowed(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     match node.downcast_ref::<FilterExec>() {
         Some(filter) if gives_any_width(&node) => {
@@ -42,10 +42,10 @@ pub(crate) fn narrowed(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
     }
 }
 
-/// The context of the operators below, which read batches as large as any.
+/// Context of the operators below, which use full batches.
 struct Outer(Arc<TaskContext>);
 
-/// The context in which an operator runs: smaller batches where it joins values of any width.
+/// Returns the context in which an operator runs, with smaller batches if it combines values of variable width.
 pub(crate) fn narrow(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Arc<TaskContext> {
     let joins = is_join(node.as_ref()) && node.children().into_iter().any(gives_any_width);
     let config = context.session_config();
@@ -66,7 +66,7 @@ pub(crate) fn narrow(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) 
     ))
 }
 
-/// The context of what such an operator reads.
+/// Returns the context for the input of such an operator.
 pub(crate) fn outer(context: Arc<TaskContext>) -> Arc<TaskContext> {
     context.session_config().get_extension::<Outer>().map_or(context, |outer| outer.0.clone())
 }

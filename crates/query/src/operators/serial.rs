@@ -1,8 +1,8 @@
-//! Unions of many queries, which run one after the other.
+//! Runs large unions sequentially.
 //!
-//! Each input of a union is a partition, and each partition that others join runs as a task of its own, beyond the
-//! turns of its query. A union of many has one partition instead. Its inputs have one as well, so that none of them
-//! feeds another.
+//! Each input of a union is a partition, and each partition that is merged with others runs as a separate task, beyond
+//! the turns of its query. A large union has one partition instead. Each of its inputs has one as well, so that none of
+//! them spawns tasks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
-/// Most inputs of a union that run beside each other.
+/// Maximum inputs of a union that run concurrently.
 const INPUTS_MAX: usize = 32;
 
-/// Puts `Serial` in the place of large unions. It must run before rules that see to partitions and orders.
+/// Rule that substitutes `Serial` for large unions. It must run before rules that handle partitions and orders.
 #[derive(Debug)]
 pub(crate) struct SerialUnions;
 
@@ -50,7 +50,7 @@ impl PhysicalOptimizerRule for SerialUnions {
     }
 }
 
-/// A union whose inputs run one after the other.
+/// A union whose inputs run one after another.
 #[derive(Clone, Debug)]
 pub(crate) struct Serial {
     inputs: Vec<Arc<dyn ExecutionPlan>>,

@@ -1,5 +1,5 @@
-//! A sort by time is left to the scan below it, filters between the two or not: a scan merges its streams by
-//! time, and stops where a limit has enough.
+//! Delegates a sort by time to the scan below it, even through filters. A scan merges its streams by time, and stops
+//! once a limit is reached.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 use crate::operators::serial::Serial;
 use crate::table::scan::StoreScan;
 
-/// In place of DataFusion's own rule, which stops at a filter and keeps a limit above a projection.
+/// Replacement of DataFusion's own rule, which stops at a filter and keeps a limit above a projection.
 #[derive(Debug)]
 pub(crate) struct SortedScan;
 
@@ -33,7 +33,7 @@ impl PhysicalOptimizerRule for SortedScan {
             if let Some(sorted) = sorted(sort.input(), order.clone(), sort.fetch())? {
                 return Ok(Transformed::yes(sorted));
             }
-            // The first rows of a union are among the first of each of its parts.
+            // The first rows of a union are among the first rows of each of its inputs.
             if sort.fetch().is_none() || !sort.input().is::<Serial>() {
                 return Ok(Transformed::no(node));
             }
@@ -60,13 +60,13 @@ impl PhysicalOptimizerRule for SortedScan {
     }
 }
 
-/// The plan in one partition that gives its rows in an order, or the first of them, if its scan can do so.
+/// Returns the plan as one partition in the requested order, or its first rows, if its scan supports that.
 fn sorted(
     plan: &Arc<dyn ExecutionPlan>,
     order: Vec<PhysicalSortExpr>,
     fetch: Option<usize>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // A limit below the sort chose its rows without it.
+    // A limit below the sort selected its rows before sorting.
     if plan.fetch().is_some() {
         return Ok(None);
     }
@@ -89,7 +89,7 @@ fn sorted(
             }
         });
         let Some(order) = order else { return Ok(None) };
-        // How many rows pass is not known: the scan has no limit, and is read as far as needed.
+        // The number of rows that pass is unknown, so the scan has no limit and is read as far as needed.
         let Some(input) = sorted(input, order, None)? else { return Ok(None) };
         let filtered = plan.clone().replace_children(vec![input], anew)?;
         return Ok(Some(match fetch {
@@ -109,7 +109,7 @@ fn sorted(
     plan.clone().replace_children(vec![input], anew).map(Some)
 }
 
-/// An order by the columns of a plan's input. None if it sorts by anything but columns.
+/// Translates an order to the columns of a plan's input, or returns `None` if it sorts by anything but columns.
 fn renamed(order: &[PhysicalSortExpr], name: impl Fn(&Column) -> Option<Column>) -> Option<Vec<PhysicalSortExpr>> {
     let each = order.iter().map(|key| {
         let column = name(key.expr.downcast_ref::<Column>()?)?;

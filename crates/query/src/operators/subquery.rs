@@ -1,7 +1,7 @@
-//! Values that are known only when a query runs and are the same in every row: those of subqueries, and long constants.
+//! Values known only at run time and equal in every row: those of subqueries, and long constants.
 //!
-//! An operator that puts it into its rows is handed fewer of them at a
-//! time; one that joins rows of many batches first is counted for all of them.
+//! An operator that puts such a value into its rows receives fewer of them at a time. An operator that first
+//! concatenates rows of many batches is counted for all of them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,21 +26,21 @@ use crate::operators::multiplied::{MADE_BYTES, Made, is_join};
 use crate::operators::narrow::{NARROW_ROWS, has_any_width};
 use crate::running::size::Size;
 
-/// Bytes of the values of one row that no query has memory for.
+/// Bytes of the values of one row that exceed the memory of any query.
 const ENOUGH_BYTES: usize = 1 << 30;
 
-/// Values that an operator works out once for a batch and puts into each of its rows.
+/// Values that an operator evaluates once per batch and puts into each of its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Repeated {
     values: Vec<Arc<dyn PhysicalExpr>>,
-    /// Bytes of all of them.
+    /// Total size of the values, in bytes.
     bytes: Arc<OnceLock<usize>>,
-    /// Most rows that it works out together; none: those of the batch that it is handed.
+    /// Maximum rows evaluated together; `None` for those of the input batch.
     rows: Option<usize>,
 }
 
 impl Repeated {
-    /// What an operator repeats; none if nothing of it may be large.
+    /// Returns the values that an operator repeats, or `None` if none of them may be large.
     pub(crate) fn by(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Repeated>> {
         let mut values = Vec::new();
         let schema = node.schema();
@@ -59,14 +59,14 @@ impl Repeated {
         Ok((!values.is_empty()).then(|| Repeated { values, bytes: Arc::default(), rows }))
     }
 
-    /// The values of a row, which are the same in all.
+    /// Returns the size of the repeated values of a row, in bytes.
     fn row_bytes(&self, batch: &RecordBatch) -> usize {
         if batch.num_rows() == 0 {
             return 0;
         }
         *self.bytes.get_or_init(|| {
             let row = batch.slice(0, 1);
-            // What fails here fails where it is needed, if it is.
+            // A failure here recurs where the value is needed, if it is.
             let size = |value: &Arc<dyn PhysicalExpr>| match value.evaluate(&row) {
                 Ok(ColumnarValue::Scalar(value)) => value.size(),
                 Ok(ColumnarValue::Array(values)) => Size::of(&values).total,
@@ -75,7 +75,7 @@ impl Repeated {
             let mut bytes = 0_usize;
             for value in &self.values {
                 bytes = bytes.saturating_add(size(value));
-                // To work out more of them changes nothing.
+                // Evaluating more of them changes nothing.
                 if bytes > ENOUGH_BYTES {
                     break;
                 }
@@ -84,7 +84,7 @@ impl Repeated {
         })
     }
 
-    /// What a batch comes to, after `before` rows.
+    /// Returns the limits and estimate for a batch, after `before` rows.
     pub(crate) fn measure(&self, batch: &RecordBatch, before: u64) -> Made {
         let bytes = self.row_bytes(batch);
         let cut = (MADE_BYTES / bytes.max(1)).max(1);
@@ -98,7 +98,7 @@ impl Repeated {
     }
 }
 
-/// Whether an expression is the same for all rows. If it is not, takes those in it that are.
+/// Reports whether an expression is equal for all rows. If not, collects its parts that are.
 fn collect(expr: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<bool> {
     let parts = expr.children();
     if let Some(list) = expr.downcast_ref::<InListExpr>() {
@@ -126,7 +126,7 @@ fn collect(expr: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<d
     Ok(false)
 }
 
-/// Takes a value that is not known before the query runs and may have any width.
+/// Collects a value of variable width that is not known before the query runs.
 fn take(value: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<()> {
     if !value.is::<Literal>() && has_any_width(&value.data_type(schema)?) {
         values.push(value.clone());
@@ -134,16 +134,16 @@ fn take(value: &Arc<dyn PhysicalExpr>, schema: &Schema, values: &mut Vec<Arc<dyn
     Ok(())
 }
 
-/// The results of the subqueries of a query, counted for as long as it runs.
+/// Results of a query's subqueries, counted for as long as it runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results {
     held: Arc<Mutex<Option<MemoryReservation>>>,
-    /// Most of them together, in bytes, where they are shown with the plan.
+    /// Maximum total size in bytes, if they are shown with the plan.
     most: Option<usize>,
 }
 
 impl Results {
-    /// Results that are counted, and are at most so large.
+    /// Creates an account of results, with a maximum size if `most` is given.
     pub(crate) fn new(most: Option<usize>) -> Results {
         Results { most, ..Results::default() }
     }

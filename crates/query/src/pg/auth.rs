@@ -1,5 +1,5 @@
-//! Who may connect: anybody (on loopback), or whoever knows the token, proven by SCRAM-SHA-256 (RFC 5802,
-//! RFC 7677) so that it never crosses the wire.
+//! Authentication: trust (on loopback), or the token as a password, proven by SCRAM-SHA-256 (RFC 5802, RFC 7677), so
+//! that it never crosses the wire.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,25 +9,25 @@ use subtle::ConstantTimeEq;
 
 use crate::error::{QueryError, sqlstate};
 
-/// Name of the mechanism.
+/// Name of the SASL mechanism.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
-/// Rounds of the key derivation: PostgreSQL's default.
+/// Iterations of the key derivation, PostgreSQL's default.
 const ITERATIONS: u32 = 4096;
 
-/// How PostgreSQL connections are authenticated.
+/// Authentication of PostgreSQL connections.
 #[derive(Clone)]
 pub enum PgAuth {
-    /// Any user, no password: for listeners on loopback.
+    /// Any user without a password, for listeners on loopback.
     Trust,
     /// Any user with the right password.
     Password(ScramKeys),
 }
 
 impl PgAuth {
-    /// The token is the password of every user. It should be ASCII: clients normalise other characters.
+    /// Uses the token as the password of every user. It should be ASCII, because clients normalise other characters.
     ///
     /// # Errors
-    /// If the system has no randomness.
+    /// If the system cannot provide random bytes.
     pub fn password(token: &str) -> std::io::Result<PgAuth> {
         Ok(PgAuth::Password(ScramKeys::new(token)?))
     }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for PgAuth {
     }
 }
 
-/// What the server keeps of a password: enough to check a proof, not enough to make one.
+/// Keys derived from a password: enough to check a proof, but not to make one.
 #[derive(Clone)]
 pub struct ScramKeys {
     salt: [u8; 16],
@@ -56,13 +56,13 @@ fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A random number for a connection's cancel key.
+/// Returns a random number for a connection's cancel key.
 pub(crate) fn random_i32() -> std::io::Result<i32> {
     Ok(i32::from_ne_bytes(random()?))
 }
 
 fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    // HMAC takes keys of any length.
+    // HMAC accepts keys of any length.
     let mut mac = match Hmac::<Sha256>::new_from_slice(key) {
         Ok(mac) => mac,
         Err(_) => unreachable!("HMAC takes keys of any length"),
@@ -79,7 +79,7 @@ impl ScramKeys {
     }
 
     fn with_salt(password: &str, salt: [u8; 16]) -> ScramKeys {
-        // Hi() of RFC 5802: PBKDF2 of one block.
+        // Hi() of RFC 5802: PBKDF2 with one block.
         let mut round = hmac(password.as_bytes(), &[&salt, &1u32.to_be_bytes()]);
         let mut salted = round;
         for _ in 1..ITERATIONS {
@@ -92,12 +92,12 @@ impl ScramKeys {
     }
 }
 
-/// An exchange under way, after the server's first message.
+/// A SCRAM exchange after the server's first message.
 pub(crate) struct Exchange {
     keys: ScramKeys,
-    /// The client's first message without its header.
+    /// Client's first message without its header.
     client_first: String,
-    /// The client's header, which it must repeat.
+    /// Client's header, which it must repeat.
     header: String,
     server_first: String,
     nonce: String,
@@ -111,7 +111,7 @@ impl Exchange {
     /// Answers the client's first message.
     ///
     /// # Errors
-    /// If it is malformed or asks for channel binding.
+    /// If it is malformed or requests channel binding.
     pub(crate) fn begin(keys: &ScramKeys, message: &[u8]) -> Result<(Exchange, String), QueryError> {
         let nonce: [u8; 18] =
             random().map_err(|e| QueryError::new(sqlstate::INTERNAL_ERROR, format!("no randomness: {e}")))?;
@@ -149,7 +149,7 @@ impl Exchange {
     /// Checks the client's final message and returns the server's.
     ///
     /// # Errors
-    /// If it is malformed, or the proof is not that of the password.
+    /// If it is malformed, or the proof is wrong for the password.
     pub(crate) fn finish(self, message: &[u8]) -> Result<String, QueryError> {
         let message = std::str::from_utf8(message).map_err(|_| violation("a message is not UTF-8"))?;
         let (without_proof, proof) =
@@ -182,7 +182,7 @@ impl Exchange {
 mod tests {
     use super::*;
 
-    /// The example of RFC 7677, section 3.
+    /// Test vector of RFC 7677, section 3.
     #[test]
     fn the_rfc_example_is_accepted_and_a_wrong_proof_is_not() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap().try_into().unwrap();

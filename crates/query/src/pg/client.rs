@@ -1,4 +1,4 @@
-//! A client of the wire: its socket, and buffers that count as memory.
+//! A client connection: its socket, with buffers that count as memory.
 
 use std::io;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::error::{QueryError, sqlstate};
 use crate::running::memory::Share;
 use crate::wire::message;
 
-/// Time for a message to arrive once its first byte has.
+/// Maximum time for a message to arrive after its first byte.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for a client to take a part of what it is sent.
+/// Maximum time for a client to accept part of the output.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a message that need no room in the memory of sessions.
+/// Bytes of a message that do not count as session memory.
 pub(super) const MESSAGE_BYTES_FREE: usize = 64 << 10;
 
-/// A client and its buffers.
+/// A client with its buffers.
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     pub(crate) input: BytesMut,
     pub(crate) output: BytesMut,
-    /// The room of wide rows among the output.
+    /// Memory for wide rows in the output.
     pub(crate) room: Share,
-    /// What its message counts for.
+    /// Memory for its message.
     pub(crate) held: Share,
 }
 
 impl Client {
-    /// The next message: its tag and body. None when the client has gone.
+    /// Reads the next message and returns its tag and body. Returns `None` if the client has disconnected.
     pub(crate) async fn message(&mut self) -> Result<Option<(u8, BytesMut)>, Startup> {
         if !self.fill(1).await? {
             return Ok(None);
@@ -59,10 +59,10 @@ impl Client {
         Ok(Some((tag, message.split_off(5))))
     }
 
-    /// Reads until that many bytes are there; false when the client has gone.
+    /// Reads until `size` bytes are available. Returns `false` if the client has disconnected.
     pub(super) async fn fill(&mut self, size: usize) -> Result<bool, Startup> {
         while self.input.len() < size {
-            // Grows with what arrives, not with what a length field promises.
+            // Grows with the bytes received, not with the stated length.
             if self.socket.read_buf(&mut self.input).await? == 0 {
                 return Ok(false);
             }
@@ -74,16 +74,16 @@ impl Client {
         Ok(true)
     }
 
-    /// Lets go of what a message took once it is served.
+    /// Releases the memory of a message once it is served.
     pub(crate) fn served(&mut self) {
         if self.input.is_empty() && self.input.capacity() > MESSAGE_BYTES_FREE {
             self.input = BytesMut::with_capacity(8 << 10);
         }
-        // What is less always has room.
+        // Shrinking always succeeds.
         let _ = self.held.try_resize(self.input.len().min(self.held.bytes()));
     }
 
-    /// Writes what is buffered. Cancel-safe: what is written is gone from the buffer.
+    /// Writes the buffered output. Cancel-safe: written bytes are removed from the buffer.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_buf(&mut self.output)).await;
@@ -95,21 +95,21 @@ impl Client {
         Ok(())
     }
 
-    /// Lets go of what output took that is sent.
+    /// Releases the memory of sent output.
     pub(crate) fn sent(&mut self) {
         if self.room.bytes() > 0 {
             self.output = BytesMut::new();
-            // What is less always has room.
+            // Shrinking always succeeds.
             let _ = self.room.try_resize(0);
         }
     }
 }
 
-/// Why a connection ends before its first query, or between two.
+/// Reason why a connection ends before its first query or between two.
 pub(crate) enum Startup {
-    /// With this error for the client.
+    /// An error to send to the client.
     Refused(QueryError),
-    /// Because the socket failed.
+    /// A socket error.
     Io(io::Error),
 }
 

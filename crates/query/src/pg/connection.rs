@@ -1,5 +1,5 @@
-//! One client after its start: reads messages, keeps its prepared statements, portals and transaction, and
-//! runs statements so that cancel, timeout, shutdown and a client that goes away stop them.
+//! Serves one client after its startup: reads messages, keeps its prepared statements, portals and transaction, and
+//! runs statements so that cancellation, timeout, shutdown and disconnection stop them.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,16 +29,16 @@ use crate::wire::encode;
 use crate::wire::message;
 use crate::wire::message::{Body, Formats, ResultColumn};
 
-/// Most prepared statements, and most portals, of a connection.
+/// Maximum prepared statements, and maximum portals, of a connection.
 const NAMES_MAX: usize = 10_000;
-/// Bytes of a connection's statements and portals that need no room in the memory of sessions.
+/// Bytes of a connection's statements and portals that do not count as session memory.
 const NAMES_BYTES_FREE: usize = 1 << 20;
-/// Most columns of a result (the wire counts them in 16 bits).
+/// Maximum columns of a result (the wire counts them in 16 bits).
 const COLUMNS_MAX: usize = i16::MAX as usize;
-/// Output beyond which it is sent before more rows are made, in bytes.
+/// Size of the output, in bytes, at which it is sent before more rows are made.
 const OUTPUT_BYTES: usize = 64 << 10;
 
-/// A client's transaction. There is nothing to commit; clients want to see the states all the same.
+/// State of a client's transaction. There is nothing to commit, but clients expect the states.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Transaction {
     None,
@@ -52,14 +52,14 @@ pub(crate) struct Connection {
     session: Session,
     statements: HashMap<String, Arc<PreparedStatement>>,
     portals: HashMap<String, Portal>,
-    /// What statements and portals count for.
+    /// Memory for statements and portals.
     held: Share,
     transaction: Transaction,
-    /// Set by cancel requests.
+    /// Flag set by cancel requests.
     cancel: watch::Sender<bool>,
     seat: Entry,
     stopped: watch::Receiver<bool>,
-    /// After an error of the extended protocol: until the next Sync.
+    /// Whether messages are skipped until the next Sync, after an error of the extended protocol.
     skipping: bool,
 }
 
@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Serves until the client leaves, the server stops, or the socket fails.
+    /// Serves until the client disconnects, the server stops, or the socket fails.
     pub(crate) async fn run(mut self) -> io::Result<()> {
         loop {
             let next = tokio::select! {
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Makes room for a statement or portal of that size in bytes.
+    /// Reserves memory for a statement or portal of `bytes` bytes.
     fn hold(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.recount();
         if self.held.try_resize(self.held.bytes() + bytes) {
@@ -146,11 +146,11 @@ impl Connection {
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text).with_hint("Deallocate statements that are not needed."))
     }
 
-    /// Counts statements and portals again after some have gone.
+    /// Recounts statements and portals after some were removed.
     fn recount(&mut self) {
         let statements: usize = self.statements.values().map(|prepared| prepared.bytes()).sum();
         let portals: usize = self.portals.values().map(Portal::bytes).sum();
-        // What is less always has room.
+        // Shrinking always succeeds.
         let _ = self.held.try_resize((statements + portals).min(self.held.bytes()));
     }
 
@@ -199,7 +199,7 @@ impl Connection {
                 self.client.flush().await?;
             }
             b'H' => self.client.flush().await?,
-            // Copy data that a failed COPY left behind.
+            // Copy data left over from a failed COPY.
             b'd' | b'c' | b'f' => {}
             b'F' => {
                 return Err(QueryError::new(
@@ -248,13 +248,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Parses a text, unless something stops it.
+    /// Parses a text, unless stopped.
     async fn parsed(&mut self, sql: &str) -> Result<Vec<Statement>, Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.parse(sql)).await??)
     }
 
-    /// Plans a statement, unless something stops it. `text_bytes` is the length of its text.
+    /// Plans a statement, unless stopped. `text_bytes` is the length of its text.
     async fn planned(&mut self, statement: &Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.plan(statement.clone(), text_bytes)).await??)
@@ -264,7 +264,7 @@ impl Connection {
         Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline }
     }
 
-    /// A failed transaction takes nothing but its end.
+    /// Rejects any request but the end of the transaction, if the transaction has failed.
     fn in_transaction(&self, request: &Request) -> Result<(), QueryError> {
         let ends = matches!(request, Request::End { .. } | Request::Savepoint("ROLLBACK"));
         if self.transaction == Transaction::Failed && !ends {
@@ -288,7 +288,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Statements other than those that return rows of tables.
+    /// Runs a statement that does not return rows of tables.
     async fn command(&mut self, request: Request, text_bytes: usize, describe: bool) -> Result<(), Failure> {
         let tag = match request {
             Request::Rows => return Ok(()),
@@ -354,7 +354,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the client of a setting that it wants to know.
+    /// Reports a setting whose value clients expect to be notified of.
     fn report(&mut self, name: &str) {
         if let Some(spelled) = REPORTED.iter().find(|r| r.eq_ignore_ascii_case(name)) {
             let value = self.session.settings.lock().get(name).unwrap_or_default();
@@ -496,7 +496,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The plan of a statement for the catalog as it is now.
+    /// Returns a plan of a statement for the current catalog.
     async fn fresh_plan(&mut self, prepared: &PreparedStatement) -> Result<Option<Arc<Plan>>, Failure> {
         let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(None) };
         if plan.version == self.session.query.inner.store.catalog_version() {
@@ -518,7 +518,7 @@ impl Connection {
                 .zip(plan.schema.fields())
                 .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
         if !same {
-            // What was described no longer holds; clients prepare again on this error.
+            // The described columns are outdated. Clients prepare again on this error.
             return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
                 .with_hint("Channels were added or widened. Prepare the statement again.")
                 .into());
@@ -597,7 +597,7 @@ impl Connection {
             Some(running) => running,
             None if plan.reusable => self.start(&plan, &values, formats, deadline).await?,
             None => {
-                // Table functions take their arguments when they are planned.
+                // Table functions take their arguments during planning.
                 let mut bound = statement.as_ref().clone();
                 parameter::bind_in_table_functions(&mut bound, &values)?;
                 let plan = self.planned(&Arc::new(bound), text_bytes).await?;
@@ -615,14 +615,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a message's work: forgets cancel requests that came too late for the one before.
+    /// Starts work on a message. Resets a cancel request that came too late for the one before.
     fn begin(&mut self) {
         if *self.cancel.borrow() {
             self.cancel.send_replace(false);
         }
     }
 
-    /// When a statement that begins now must be done.
+    /// Returns the deadline of a statement that starts now.
     fn deadline(&self) -> Option<Instant> {
         self.session.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
     }
@@ -640,14 +640,14 @@ impl Connection {
                 return Ok(Running::direct(plan.clone(), rows, formats));
             }
         }
-        // The queue for a turn can be long: it is left like a running query.
+        // The wait for a turn can be long, and may be interrupted like a running query.
         let watched = self.watch(deadline);
         let session = &self.session;
         let rows = watched.run(&self.client.socket, session.run(plan, values.to_vec())).await??;
         Ok(Running::batches(plan, rows, formats)?)
     }
 
-    /// Sends rows until there are `most` of them (0: all), and how it ended.
+    /// Sends up to `most` rows (0 for all). Returns how the portion ended.
     async fn pump(
         &mut self,
         running: &mut Running,
@@ -657,7 +657,7 @@ impl Connection {
         let watched = self.watch(deadline);
         running.portion(most);
         loop {
-            // A short read gives its rows at once; a long one, or one by DataFusion, is waited for and watched.
+            // A short read returns its rows at once. Wait for and watch a long one, or one by DataFusion.
             if running.needs_batch() {
                 watched.run(&self.client.socket, running.fetch()).await??;
             } else if *self.cancel.borrow() {
@@ -678,7 +678,7 @@ impl Connection {
         }
     }
 
-    /// Sends the output, unless the statement is stopped first: a client that does not read holds nothing up.
+    /// Sends the output, unless the statement is stopped first, so that a client that does not read blocks nothing.
     async fn send_watched(&mut self, watched: &Watched) -> Result<(), Failure> {
         let Client { socket, output, .. } = &mut self.client;
         while !output.is_empty() {
@@ -725,7 +725,7 @@ fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
     }
 }
 
-/// The columns of a plan's result.
+/// Returns the columns of a plan's result.
 fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
     use datafusion::arrow::datatypes::DataType;
     if plan.schema.fields().len() > COLUMNS_MAX {
@@ -747,7 +747,7 @@ fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
         .collect()
 }
 
-/// A column's name as PostgreSQL would give it: that of a function without its arguments, `?column?` for other
+/// Returns a column's name as PostgreSQL would: that of a function without its arguments, `?column?` for other
 /// expressions.
 fn label(name: &str) -> String {
     let is_word = |text: &str| {

@@ -1,9 +1,9 @@
-//! Who comes in: connections that have not shown yet who they are, those that have, and wrong passwords.
+//! Admits connections: those still starting, those authenticated, and penalties for wrong passwords.
 //!
-//! Those that only connect keep nobody out: of those that are still starting the oldest that has not said who it is
-//! leaves when one too many comes, once it had the time to say it; until then the new one waits. Connections take a seat
-//! once they are authenticated; some seats are left for this machine, and no other machine gets more than half. Where
-//! none is free, the oldest that has never asked anything leaves its own.
+//! Connections that never authenticate keep no one out. If too many are starting, the oldest that has not sent its
+//! startup message is dropped, once it had time to send it; until then the new one waits. An authenticated connection
+//! takes a seat. Some seats are reserved for this machine, and no other machine gets more than half. If none is free,
+//! the oldest connection that has never sent a request loses its seat.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Connections that start at a time.
+/// Maximum connections that are starting.
 const STARTING_MAX: usize = 256;
-/// Time that a connection has at least to say who it is.
+/// Minimum time for a connection to send its startup message.
 const CHANCE: Duration = Duration::from_millis(100);
-/// Time between two looks whether one that starts has made room.
+/// Interval between checks for room to start.
 const LOOK: Duration = Duration::from_millis(5);
-/// Wait after the first wrong password from an address; it doubles with each further one.
+/// Delay after the first wrong password from an address. It doubles with each further one.
 const PENALTY: Duration = Duration::from_millis(250);
-/// Longest such wait.
+/// Maximum delay.
 const PENALTY_MAX: Duration = Duration::from_secs(4);
-/// Wrong passwords are forgotten after this time.
+/// Time after which wrong passwords are forgotten.
 const PENALTY_TIME: Duration = Duration::from_secs(60);
-/// Addresses with wrong passwords that are remembered.
+/// Maximum addresses tracked for wrong passwords.
 const PENALTIES_MAX: usize = 1_024;
 
-/// The connections of a listener.
+/// Connections of a listener.
 pub(super) struct Doors {
     seats_max: usize,
     starting: Arc<Mutex<Line>>,
@@ -36,7 +36,7 @@ pub(super) struct Doors {
     wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
 }
 
-/// Connections in the order in which they came.
+/// Connections in order of arrival.
 #[derive(Default)]
 struct Line {
     next: u64,
@@ -47,14 +47,14 @@ struct Standing {
     number: u64,
     peer: IpAddr,
     since: Instant,
-    /// Whether it does not have to leave for others any more.
+    /// Whether it no longer has to leave for others.
     is_spared: bool,
-    /// Dropped to make it leave.
+    /// Sender that makes the connection leave when dropped.
     _stay: oneshot::Sender<()>,
 }
 
 impl Line {
-    /// The oldest that may have to leave for others, of those that `fits` says.
+    /// Returns the oldest connection that may have to leave for others and for which `fits` is true.
     fn oldest(&self, fits: impl Fn(IpAddr) -> bool) -> Option<usize> {
         self.all.iter().position(|standing| !standing.is_spared && fits(standing.peer))
     }
@@ -69,24 +69,24 @@ fn enter(line: &Arc<Mutex<Line>>, locked: &mut Line, peer: IpAddr) -> Entry {
     Entry { place: DoorPlace { line: line.clone(), number, peer, is_spared: false }, leave }
 }
 
-/// A connection that was let in.
+/// An admitted connection.
 pub(super) struct Entry {
     pub(super) place: DoorPlace,
-    /// Ready when it must leave.
+    /// Receiver that completes when the connection must leave.
     pub(super) leave: oneshot::Receiver<()>,
 }
 
-/// The place of a connection in a line, which it leaves when this is dropped.
+/// Place of a connection in a line, given up when dropped.
 pub(super) struct DoorPlace {
     line: Arc<Mutex<Line>>,
     number: u64,
-    /// Where it comes from.
+    /// Address of the client.
     pub(super) peer: IpAddr,
     is_spared: bool,
 }
 
 impl DoorPlace {
-    /// Notes that it stays, whoever comes; false: it had to leave before.
+    /// Marks the connection as no longer having to leave for others. Returns `false` if it already had to leave.
     pub(super) fn spare(&mut self) -> bool {
         if !self.is_spared {
             let mut line = self.line.lock();
@@ -108,7 +108,7 @@ impl Doors {
         Doors { seats_max, starting: Arc::default(), seated: Arc::default(), wrong: Mutex::default() }
     }
 
-    /// Lets a connection start, when there is room; it is spared once it said who it is.
+    /// Admits a connection to start once there is room. It is spared after its startup message.
     pub(super) async fn start(&self, peer: IpAddr) -> Entry {
         loop {
             if let Some(entry) = self.start_at(peer, Instant::now()) {
@@ -118,7 +118,7 @@ impl Doors {
         }
     }
 
-    /// Lets a connection start at an instant, unless those that start need more time to say who they are.
+    /// Admits a connection at an instant. Returns `None` if those that are starting need more time.
     fn start_at(&self, peer: IpAddr, now: Instant) -> Option<Entry> {
         let mut line = self.starting.lock();
         if line.all.len() >= STARTING_MAX {
@@ -131,7 +131,7 @@ impl Doors {
         Some(enter(&self.starting, &mut line, peer))
     }
 
-    /// A seat for a connection from an address, if there is one for it; it is spared once it asked anything.
+    /// Takes a seat for a connection from an address, if there is one for it. It is spared after its first request.
     pub(super) fn seat(&self, peer: IpAddr) -> Option<Entry> {
         let mut line = self.seated.lock();
         let own = line.all.iter().filter(|standing| standing.peer == peer).count();
@@ -141,7 +141,7 @@ impl Doors {
             (self.seats_max.saturating_sub((self.seats_max / 10).max(1)), self.seats_max.div_ceil(2))
         };
         if own >= share || line.all.len() >= room {
-            // One that leaves makes room for one.
+            // One connection that leaves makes room for only one.
             if line.all.len() > room {
                 return None;
             }
@@ -152,7 +152,7 @@ impl Doors {
         Some(enter(&self.seated, &mut line, peer))
     }
 
-    /// How long a client waits for the word that its password is wrong.
+    /// Returns how long a client waits for the reply that its password is wrong.
     pub(super) fn penalty(&self, peer: IpAddr) -> Duration {
         let (mut wrong, now) = (self.wrong.lock(), Instant::now());
         if wrong.len() >= PENALTIES_MAX {
@@ -238,13 +238,13 @@ mod tests {
         assert!(left[..3].iter().all(|left| *left) && !left[3..].contains(&true));
         assert!(!silent[0].place.spare() && silent[3].place.spare() && !has_left(&mut asks));
         drop(newer);
-        // Of another machine, those of its own leave first; and it never gets more than its share.
+        // For another machine, its own connections leave first, and it never gets more than its share.
         let doors = Doors::new(10);
         let mut other = doors.seat(away(2)).unwrap();
         let mut one: Vec<Entry> = (0..6).map(|_| doors.seat(away(1)).unwrap()).collect();
         assert!(has_left(&mut one[0]) && !has_left(&mut one[1]) && !has_left(&mut other));
         assert_eq!(doors.seated.lock().all.len(), 6);
-        // What is left for this machine stays so.
+        // Seats reserved for this machine stay reserved.
         let doors = Doors::new(10);
         let here = seats(&doors, HERE);
         assert_eq!(here.len(), 10);

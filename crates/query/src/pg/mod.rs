@@ -1,7 +1,7 @@
-//! PostgreSQL's wire: a session for each connection, reading only.
+//! The PostgreSQL protocol: a read-only session for each connection.
 //!
-//! `server` accepts and authenticates those that `doors` lets in, `connection` serves one client's messages, `result` turns
-//! rows into messages, `auth` is the password. The bytes themselves are [`crate::wire`]'s.
+//! `server` accepts and authenticates the connections admitted by `doors`, `connection` serves the messages of one
+//! client, `result` turns rows into messages, and `auth` checks passwords. The encoding itself is in [`crate::wire`].
 
 pub(crate) mod auth;
 mod client;

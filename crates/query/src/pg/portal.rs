@@ -1,4 +1,4 @@
-//! What a connection keeps between messages: parsed statements, and statements with their values.
+//! State of a connection between messages: parsed statements, and statements with their values.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::wire::message::Formats;
 /// A parsed statement.
 pub(super) struct PreparedStatement {
     pub(super) sql: String,
-    /// None for an empty one.
+    /// Parsed statement; `None` for an empty text.
     pub(super) statement: Option<Arc<Statement>>,
-    /// For statements that return rows.
+    /// Plan, for statements that return rows.
     pub(super) plan: Option<Arc<Plan>>,
-    /// Types that the client gave its parameters; 0 for those it left open.
+    /// Parameter types given by the client; 0 for those it left open.
     pub(super) given: Vec<u32>,
 }
 
 impl PreparedStatement {
-    /// Memory that it takes, about, in bytes.
+    /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.sql.len() + self.given.len() * 4 + self.plan.as_ref().map_or(4_096, |plan| plan.weight)
     }
@@ -38,7 +38,7 @@ pub(super) struct Portal {
 }
 
 impl Portal {
-    /// Memory that it takes, about, in bytes.
+    /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         1_024 + self.values.iter().map(ScalarValue::size).sum::<usize>()
     }

@@ -1,4 +1,4 @@
-//! The rows of a running statement on their way to the wire: as data rows or as copy data.
+//! Encodes the rows of a running statement for the wire, as data rows or as copy data.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::wire::encode;
 use crate::wire::message;
 use crate::wire::message::{Formats, ResultColumn, put_row};
 
-/// Rows between two looks at what could stop the statement.
+/// Maximum rows between two checks for a stop.
 const ROWS_AT_A_TIME: usize = 1_024;
 
-/// A wider row counts as an answer until it is sent, in bytes.
+/// Width of a row, in bytes, from which it counts as answer memory until it is sent.
 pub(crate) const WIDE_BYTES: usize = 256 << 10;
 
-/// How a portion of rows ended.
+/// End of a portion of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Progress {
-    /// As many rows as were asked for; there may be more.
+    /// All requested rows were sent. There may be more.
     Suspended,
     /// No more rows.
     Complete,
@@ -36,28 +36,28 @@ pub(crate) enum Progress {
 /// A running statement.
 pub(crate) struct Running {
     source: Source,
-    /// Types of the columns of batches, and whether they are sent as text whatever they are.
+    /// Wire types of the columns in batches, and whether they are always sent as text.
     kinds: Vec<(Type, bool)>,
     formats: Formats,
     copy: Option<CopyForm>,
-    /// Rows left of this portion; none: no bound.
+    /// Rows left of this portion; `None` for no limit.
     left: Option<usize>,
-    /// Rows of this portion.
+    /// Rows sent in this portion.
     sent: u64,
-    /// The cells of a row of copy data.
+    /// Cells of a row of copy data.
     cells: BytesMut,
 }
 
 enum Source {
-    /// Straight from the store.
+    /// Rows read directly from the store.
     Direct { plan: Arc<Plan>, rows: DirectRows },
-    /// From DataFusion.
+    /// Rows from DataFusion.
     Batches {
         rows: Rows,
         batch: Option<RecordBatch>,
         next: usize,
         ended: bool,
-        /// Bytes of the widest row of the batch.
+        /// Width of the widest row of the batch, in bytes.
         widest: usize,
     },
 }
@@ -67,10 +67,10 @@ impl Running {
         Running::of(Source::Direct { plan, rows }, Vec::new(), formats)
     }
 
-    /// Rows of DataFusion.
+    /// Creates a result from rows of DataFusion.
     ///
     /// # Errors
-    /// If a column has no type on the wire, or another one than was announced.
+    /// If a column has no type on the wire, or another one than announced.
     pub(crate) fn batches(plan: &Plan, rows: Rows, formats: Formats) -> Result<Self, QueryError> {
         let mut kinds = Vec::with_capacity(plan.schema.fields().len());
         for (announced, field) in plan.schema.fields().iter().zip(rows.schema.fields()) {
@@ -82,7 +82,7 @@ impl Running {
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, text)
                     .with_hint("Cast the parameter, as in $1::float8."));
             }
-            // The value of a parameter alone has the type that the parameter was announced with: text.
+            // A bare parameter has the type that it was announced with, which is text.
             let is_text = announced.data_type().is_null();
             kinds.push((encode::wire_type(announced)?, is_text));
         }
@@ -94,18 +94,18 @@ impl Running {
         Running { source, kinds, formats, copy: None, left: None, sent: 0, cells: BytesMut::new() }
     }
 
-    /// The same as copy data.
+    /// Switches to copy data.
     pub(crate) fn into_copy(self, form: CopyForm) -> Self {
         Running { copy: Some(form), ..self }
     }
 
-    /// Begins a portion of at most that many rows (0: all).
+    /// Starts a portion of at most `most` rows (0 for all).
     pub(crate) fn portion(&mut self, most: usize) {
         self.left = (most > 0).then_some(most);
         self.sent = 0;
     }
 
-    /// Whether the next rows must be waited for.
+    /// Reports whether the next rows must be waited for.
     pub(crate) fn needs_batch(&self) -> bool {
         match &self.source {
             Source::Direct { .. } => false,
@@ -126,8 +126,8 @@ impl Running {
         Ok(())
     }
 
-    /// Appends rows until the output is full, a thousand are made, or the portion ends. Wide rows have `room` until they
-    /// are sent.
+    /// Appends rows until the output is full, a thousand are made, or the portion ends. Wide rows count in `room` until
+    /// they are sent.
     pub(crate) fn put_rows(
         &mut self,
         out: &mut BytesMut,
@@ -182,7 +182,7 @@ impl Running {
                         }
                     };
                     if *widest > WIDE_BYTES {
-                        // What was written before was sent.
+                        // Earlier output was sent.
                         hold(room, *widest)?;
                         apart(|| put(out))?;
                         self.cells = BytesMut::new();
@@ -207,7 +207,7 @@ impl Running {
         Ok(None)
     }
 
-    /// Appends what follows the rows of a portion.
+    /// Appends the messages after the rows of a portion.
     pub(crate) fn put_end(&self, out: &mut BytesMut, progress: Progress) {
         match (progress, &self.copy) {
             (Progress::Suspended, _) => message::put(out, b's', |_| {}),
@@ -219,7 +219,7 @@ impl Running {
         }
     }
 
-    /// Appends the line of names, if the copy wants one.
+    /// Appends the header line with the column names, if the copy requests one.
     pub(crate) fn put_copy_header(&self, out: &mut BytesMut, columns: &[ResultColumn]) {
         if let Some(form) = self.copy.as_ref().filter(|form| form.header) {
             let mut cells = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Accepts connections of PostgreSQL clients: first message, authentication, cancel requests.
+//! Accepts connections of PostgreSQL clients: startup messages, authentication, cancel requests.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,21 +27,21 @@ use crate::system::catalog::DATABASE;
 use crate::wire::message;
 use crate::wire::message::Body;
 
-/// Connections that wait to be accepted.
+/// Maximum connections waiting to be accepted.
 const BACKLOG: i32 = 1024;
-/// Time for a client to introduce itself.
+/// Maximum time for a client's startup.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for connections to end by themselves when the server stops.
+/// Maximum time for connections to end on their own when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What `cancel` of each connection sets, by its process number and key.
+/// Cancel flags of connections, by process number and key.
 #[derive(Default)]
 pub(crate) struct CancelKeys {
     next_pid: AtomicI32,
     keys: Mutex<HashMap<(i32, i32), watch::Sender<bool>>>,
 }
 
-/// A connection's entry, removed with it.
+/// Registration of a connection's cancel flag, removed when dropped.
 pub(crate) struct CancelKey {
     keys: Arc<CancelKeys>,
     pid: i32,
@@ -71,8 +71,8 @@ impl Drop for CancelKey {
 }
 
 impl Query {
-    /// Serves PostgreSQL clients on a listener until `shutdown` is ready; then open connections are told so
-    /// and ended. Connections run on the engine's own threads.
+    /// Serves PostgreSQL clients on a listener until `shutdown` is ready. Open connections are then notified and ended.
+    /// Connections run on the engine's own threads.
     ///
     /// # Errors
     /// If the listener cannot be used.
@@ -95,7 +95,7 @@ async fn serve(
     mut shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    // Listening again makes the queue longer, nothing else.
+    // A second `listen` only changes the backlog.
     rustix::net::listen(&listener, BACKLOG)?;
     let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
@@ -107,14 +107,14 @@ async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => (socket, peer.ip().to_canonical()),
                 Err(error) => {
-                    // Out of file descriptors, for one: others go on, and this passes.
+                    // For example, out of file descriptors. Other connections continue, and the condition passes.
                     tracing::warn!(%error, "a PostgreSQL connection was not accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
-        // Where those before it are only about to say who they are, it waits, and so do those behind it.
+        // While earlier connections are still about to start, this one waits, and so do those after it.
         let start = tokio::select! {
             () = &mut shutdown => break,
             start = doors.start(peer) => start,
@@ -142,7 +142,7 @@ async fn serve(
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
-            // A client that goes away in the middle is no news for the log.
+            // A client that disconnects in the middle is not worth a warning.
             if let Err(error) = served {
                 tracing::debug!(%error, "a PostgreSQL connection ended");
             }
@@ -150,13 +150,13 @@ async fn serve(
     }
     drop(listener);
     stop.send_replace(true);
-    // Connections hold a receiver each: when all are gone, so are they.
+    // Each connection holds a receiver. When all receivers are dropped, all connections have ended.
     drop(stopped);
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, stop.closed()).await;
     Ok(())
 }
 
-/// What a connection has once it has started.
+/// State of a connection after its startup.
 struct Begun {
     session: crate::query::Session,
     key: CancelKey,
@@ -165,7 +165,8 @@ struct Begun {
 }
 
 impl Client {
-    /// Starts in time, or says why not. None for a connection that only cancels, or has gone.
+    /// Starts the connection in time, or sends an error. Returns `None` for a connection that only cancels or has
+    /// disconnected.
     async fn begin(
         &mut self,
         query: &Query,
@@ -195,7 +196,7 @@ impl Client {
         ended
     }
 
-    /// The first messages, up to `ReadyForQuery`.
+    /// Handles the first messages, up to `ReadyForQuery`.
     async fn start(
         &mut self,
         query: &Query,
@@ -273,7 +274,7 @@ impl Client {
                             settings.set(&name, Some(&value))?;
                         }
                     }
-                    // Times are shown in UTC; `ParameterStatus` says so to clients that would like another zone.
+                    // Times are always shown in UTC. `ParameterStatus` says so to clients that requested another zone.
                     "timezone" => drop(settings.set("timezone", Some(value))),
                     other if other.starts_with("_pq_.") => {}
                     other => settings.set(other, Some(value))?,
@@ -346,7 +347,7 @@ impl Client {
         }
     }
 
-    /// The first message has no tag.
+    /// Reads the startup message, which has no tag.
     async fn startup_message(&mut self) -> Result<Option<BytesMut>, Startup> {
         if !self.fill(4).await? {
             return Ok(None);
@@ -363,7 +364,7 @@ impl Client {
     }
 }
 
-/// Settings in the startup parameter `options`: `-c name=value` or `--name=value`.
+/// Parses settings in the startup parameter `options`: `-c name=value` or `--name=value`.
 fn options(text: &str) -> Vec<(String, String)> {
     let mut words = text.split_whitespace();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What can stop a running statement: cancel, its timeout, the server's end, a client that goes away.
+//! Conditions that stop a running statement: cancellation, timeout, server shutdown, disconnection.
 
 use std::io;
 use std::time::Instant;
@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use crate::error::{QueryError, sqlstate};
 
-/// Why a message was not served.
+/// Reason why a message was not served.
 pub(super) enum Failure {
-    /// Tell the client and go on.
+    /// An error to send to the client, after which the connection continues.
     Error(QueryError),
-    /// Tell the client and end.
+    /// An error to send to the client, after which the connection ends.
     Fatal(QueryError),
-    /// The socket failed.
+    /// A socket error.
     Io(io::Error),
 }
 
@@ -30,7 +30,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What can stop a statement.
+/// Conditions that stop a statement.
 pub(super) struct Watched {
     pub(super) cancel: watch::Receiver<bool>,
     pub(super) stopped: watch::Receiver<bool>,
@@ -58,7 +58,7 @@ impl Watched {
     }
 }
 
-/// Ready when the client has closed its side. One that has sent more is still there.
+/// Completes when the client has closed its side. A client that has sent more is still connected.
 async fn gone(socket: &TcpStream) {
     loop {
         match socket.peek(&mut [0]).await {
@@ -72,7 +72,7 @@ pub(super) fn stopping() -> QueryError {
     QueryError::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the server is stopping")
 }
 
-/// What a client reads whose seat another one got.
+/// Returns the error for a client whose seat was given to another one.
 pub(super) fn no_seat() -> QueryError {
     let text = "terminating connection: too many clients, and this one has asked nothing yet";
     QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, text)

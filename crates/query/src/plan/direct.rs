@@ -1,8 +1,8 @@
-//! The short way for the query that screens ask: columns of one table in a time range, perhaps of some tags,
-//! perhaps in the order of time, perhaps limited. DataFusion plans and checks the statement once for each
-//! version of the catalog; after that each execution reads the store and writes rows without it.
+//! Fast path for the query that user interfaces send: columns of one table in a time range, optionally for some tags,
+//! in order of time, or limited. DataFusion plans and checks the statement once per catalog version. After that, each
+//! execution reads the store and writes rows without it.
 //!
-//! Whatever is not recognised here, or not known to give the same rows, goes the long way.
+//! Anything not recognised here, or not known to give the same rows, uses DataFusion.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::table::merge::{Found, Merge, Prepare, StoredRows, TimeOrder, Wanted};
 use crate::wire::message::Formats;
 use crate::wire::stored::RowTemplate;
 
-/// Streams that are merged by time here without a limit; more go the long way.
+/// Maximum streams merged by time on the fast path without a limit.
 const MERGED_STREAMS_MAX: usize = 16;
-/// Rows that more streams than that may be merged for here.
+/// Maximum rows for which more streams than that are merged on the fast path.
 const MERGED_ROWS_MAX: usize = 10_000;
-/// Most rows that OFFSET passes by before others have their turn.
+/// Maximum rows skipped for OFFSET before yielding.
 const SKIPPED_ROWS: usize = 10_000;
 
 /// A statement of the recognised form.
@@ -42,15 +42,15 @@ pub(crate) struct DirectPlan {
 
 #[derive(Debug)]
 enum Condition {
-    /// `time` (in microseconds) or `time_ns` compared with an instant.
+    /// Comparison of `time` (in microseconds) or `time_ns` with an instant.
     Time { micros: bool, op: Operator, instant: Instant },
-    /// A tag that is one of some texts.
+    /// Tag that equals one of some texts.
     Tag { tag: String, any_of: Vec<Word> },
 }
 
 #[derive(Debug)]
 enum Instant {
-    /// In the unit of its column.
+    /// Constant in the unit of its column.
     Literal(i64),
     Parameter(usize),
     /// Start of the query plus microseconds.
@@ -71,10 +71,10 @@ enum Count {
     Parameter(usize),
 }
 
-/// What a plan's nodes make of a table's columns, from the scan upwards.
+/// Transformation of a table's columns by a plan's nodes, from the scan upwards.
 struct Shape {
     table: Arc<StoreTable>,
-    /// For each output column the table's.
+    /// For each output column, the index of the table's column.
     outputs: Vec<usize>,
     conditions: Vec<Condition>,
     order: Option<TimeOrder>,
@@ -82,7 +82,7 @@ struct Shape {
 }
 
 impl DirectPlan {
-    /// Recognises a plan as DataFusion made it from SQL, before optimisation.
+    /// Recognises a plan that DataFusion made from SQL, before optimisation.
     pub(crate) fn recognise(plan: &LogicalPlan, tables: &Tables) -> Option<DirectPlan> {
         let shape = walk(plan, tables)?;
         let columns = Arc::new(shape.outputs.iter().map(|at| shape.table.columns[*at].clone()).collect());
@@ -90,7 +90,7 @@ impl DirectPlan {
         Some(DirectPlan { table: shape.table, columns, conditions: shape.conditions, order: shape.order, skip, fetch })
     }
 
-    /// Opens the rows of one execution. None if it must go the long way after all.
+    /// Opens the rows of one execution. Returns `None` if it has to use DataFusion after all.
     ///
     /// # Errors
     /// If a value does not fit its place.
@@ -152,8 +152,8 @@ impl DirectPlan {
         Ok(Some(DirectRows { merge: Merge::new(view.clone(), streams, wanted), skip, left }))
     }
 
-    /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output.
-    /// How many, 0 if OFFSET has not passed all of its rows yet; none at the end.
+    /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output. Returns
+    /// their number, which is 0 while OFFSET has rows left to skip, or `None` at the end.
     ///
     /// # Errors
     /// If the store cannot be read, or the catalog changed so that a value no longer fits its column.
@@ -177,10 +177,11 @@ impl DirectPlan {
         Ok(Some(run.rows.len()))
     }
 
-    /// Appends the cells of the next row as text, each with its length. How many rows, as [`DirectPlan::put_rows`].
+    /// Appends the cells of the next row as text, each with its length. Returns the number of rows like
+    /// [`DirectPlan::put_rows`].
     ///
     /// # Errors
-    /// As [`DirectPlan::put_rows`].
+    /// Same as [`DirectPlan::put_rows`].
     pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<Option<usize>, QueryError> {
         let asked = Asked { formats: None, room: 0 };
         if !rows.pass_by(&asked)? {
@@ -194,15 +195,15 @@ impl DirectPlan {
     }
 }
 
-/// What is wanted of rows.
+/// Requested form of rows.
 struct Asked<'a> {
-    /// None: cell by cell.
+    /// Formats of the columns; `None` to encode cell by cell.
     formats: Option<&'a Formats>,
-    /// Bytes that they should not exceed, as far as that is known.
+    /// Maximum bytes of the rows, as far as that is known.
     room: usize,
 }
 
-/// A batch's rows are laid out once, if their cells have fixed sizes.
+/// Preparation of a row template, once per batch, if its cells have fixed sizes.
 impl Prepare for Asked<'_> {
     type Made = Option<RowTemplate>;
 
@@ -215,11 +216,11 @@ impl Prepare for Asked<'_> {
     }
 }
 
-/// A value that is known when the statement runs.
+/// A value known when the statement runs.
 enum Known {
     Value(i64),
     Null,
-    /// Of a type that only the long way compares.
+    /// A value of a type that only DataFusion compares.
     Otherwise,
 }
 
@@ -238,7 +239,7 @@ impl Instant {
     }
 }
 
-/// The rows of one execution.
+/// Rows of one execution.
 pub(crate) struct DirectRows {
     merge: Merge<Option<RowTemplate>>,
     skip: usize,
@@ -246,7 +247,7 @@ pub(crate) struct DirectRows {
 }
 
 impl DirectRows {
-    /// Passes by what OFFSET leaves out, a portion at a time; says whether that is all.
+    /// Skips rows for OFFSET, a portion at a time. Returns whether all are skipped.
     fn pass_by(&mut self, asked: &Asked<'_>) -> Result<bool, QueryError> {
         let mut portion = SKIPPED_ROWS;
         while self.skip > 0 && portion > 0 {
@@ -260,7 +261,7 @@ impl DirectRows {
         Ok(self.skip == 0)
     }
 
-    /// The next rows, at least one, once all are passed by that are to be.
+    /// Returns the next rows, at least one, after all rows to skip.
     fn next(&mut self, asked: &Asked<'_>, most: usize) -> Result<Found<'_, Option<RowTemplate>>, QueryError> {
         if self.left == 0 {
             return Ok(None);
@@ -341,7 +342,7 @@ fn parameter(id: &str) -> Option<usize> {
     id.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// The table's column that an expression over a node's input is.
+/// Returns the table's column that an expression over a node's input stands for.
 fn output(expr: &Expr, input: &LogicalPlan, shape: &Shape) -> Option<usize> {
     let Expr::Column(column) = expr else { return None };
     table_column(column, input, shape)
@@ -408,7 +409,7 @@ fn instant(expr: &Expr, micros: bool) -> Option<Instant> {
         Expr::Placeholder(placeholder) => parameter(&placeholder.id).map(Instant::Parameter),
         Expr::Literal(ScalarValue::Int64(Some(value)), _) if !micros => Some(Instant::Literal(*value)),
         Expr::Literal(value, _) if micros && is_time_text(value) => literal_micros(value),
-        // `timestamptz '…'`: a cast of text to what the column is.
+        // `timestamptz '…'`: a cast of text to the type of the column.
         Expr::Cast(cast) if micros && *cast.field.data_type() == timestamp_type() => match cast.expr.as_ref() {
             Expr::Literal(value, _) if is_time_text(value) => literal_micros(value),
             _ => None,
@@ -443,7 +444,7 @@ fn literal_micros(value: &ScalarValue) -> Option<Instant> {
     }
 }
 
-/// The length of an interval that has no months, whose days are always 24 hours in UTC.
+/// Returns the length of an interval without months. Days always have 24 hours in UTC.
 fn interval_us(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _)

@@ -1,5 +1,5 @@
-//! Names in a statement, resolved as people type them: tables and columns keep their exact names, and a name
-//! without quotes also matches without regard to case where that is unique.
+//! Resolves names in a statement as people type them: tables and columns keep their exact names, and an unquoted name
+//! also matches case-insensitively if that is unique.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -12,10 +12,10 @@ use crate::error::{QueryError, sqlstate};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::system::catalog::{DATABASE, PUBLIC, SYSTEM, Tables};
 
-/// Rewrites the names of a statement to exact, quoted ones. Returns the columns of its widest table.
+/// Rewrites the names of a statement to exact, quoted ones. Returns the number of columns of its widest table.
 ///
 /// # Errors
-/// If a name without quotes answers to several tables or columns: the message lists them.
+/// If an unquoted name matches several tables or columns. The message lists them.
 pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<usize, QueryError> {
     let mut defined = Defined::default();
     walk(statement, &mut defined)?;
@@ -35,12 +35,12 @@ pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<usiz
     Ok(widest)
 }
 
-/// An identifier as SQL folds it.
+/// Returns an identifier as SQL folds it.
 fn folded(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
-/// Names that the statement itself gives: they come before tables and columns.
+/// Names defined by the statement itself, which take precedence over tables and columns.
 #[derive(Default)]
 struct Defined {
     relations: HashSet<String>,
@@ -121,7 +121,7 @@ impl Visitor for Relations<'_> {
 }
 
 impl Relations<'_> {
-    /// The exact name of a table, and whether DataFusion finds it under the name as written.
+    /// Returns the exact name of a table, and whether DataFusion finds it by the name as written.
     fn exact(&self, name: &ObjectName) -> Result<Option<(String, bool)>, QueryError> {
         let mut parts = Vec::new();
         for part in &name.0 {
@@ -148,7 +148,7 @@ impl Relations<'_> {
         if self.tables.table(&joined).is_some() {
             return Ok(Some((joined, written <= 2)));
         }
-        // A quoted part must be exact; the others match without case.
+        // A quoted part must match exactly; others match case-insensitively.
         let fits = |candidate: &&String| {
             let mut rest = candidate.as_str();
             parts.iter().enumerate().all(|(at, part)| {

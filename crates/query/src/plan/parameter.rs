@@ -13,10 +13,10 @@ use crate::sql::constant;
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
 
-/// Most parameters of a statement (the wire counts them in 16 bits).
+/// Maximum parameters of a statement (the wire counts them in 16 bits).
 const PARAMETERS_MAX: usize = u16::MAX as usize;
 
-/// Types of the parameters of a plan, as far as they can be told.
+/// Returns the types of a plan's parameters, as far as they are known.
 pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryError> {
     let mut types = Vec::new();
     for (name, field) in plan.get_parameter_fields()? {
@@ -39,10 +39,10 @@ fn number(name: &str) -> Result<usize, QueryError> {
         .ok_or_else(|| QueryError::new(sqlstate::SYNTAX_ERROR, format!("there is no parameter {name}")))
 }
 
-/// What the table functions of a statement take.
+/// Table functions of a statement.
 #[derive(Default)]
 pub(crate) struct TableFunctions {
-    /// Whether there are any: these take constants, so that a plan with them holds once only.
+    /// Whether there are any. They take constants, so a plan with them can be used only once.
     pub(crate) any: bool,
     /// Numbers and types of the parameters inside them.
     pub(crate) parameters: Vec<(usize, DataType)>,
@@ -68,14 +68,14 @@ impl Visitor for TableFunctions {
     }
 }
 
-/// Finds the table functions of a statement, which stays as it is.
+/// Finds the table functions of a statement, without changing it.
 pub(crate) fn table_functions(statement: &mut Statement) -> Result<TableFunctions, QueryError> {
     let mut found = TableFunctions::default();
     walk(statement, &mut found)?;
     Ok(found)
 }
 
-/// Puts values in the place of parameters inside table functions; NULL where there is none yet.
+/// Replaces parameters inside table functions by values, or by NULL if there is no value yet.
 pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[ScalarValue]) -> Result<(), QueryError> {
     struct Bind<'a>(&'a [ScalarValue]);
     impl Visitor for Bind<'_> {
@@ -94,7 +94,7 @@ pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[Scala
     walk(statement, &mut Bind(values))
 }
 
-/// The number of the parameter that an argument is, if it is one.
+/// Returns the number of the parameter in an argument, if it is one.
 fn placeholder(arg: &FunctionArg) -> Option<usize> {
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
     let mut expr = expr;
@@ -130,7 +130,7 @@ fn literal(value: &ScalarValue) -> Value {
     }
 }
 
-/// The wire type that a parameter is announced as.
+/// Returns the wire type with which a parameter is announced.
 pub(crate) fn wire_type(kind: Option<&DataType>) -> Type {
     match kind {
         None => Type::TEXT,
@@ -139,12 +139,12 @@ pub(crate) fn wire_type(kind: Option<&DataType>) -> Type {
     }
 }
 
-/// A parameter's value from its bytes.
+/// Decodes a parameter's value from its bytes.
 ///
-/// `wire` is the type it was sent as, `target` what the plan wants.
+/// `wire` is the type in which it was sent, `target` the type that the plan expects.
 ///
 /// # Errors
-/// If the bytes are no value of the type, or it does not fit the target.
+/// If the bytes are not a value of the type, or the value does not fit the target.
 pub(crate) fn decode(
     number: usize,
     bytes: Option<&[u8]>,
@@ -167,8 +167,8 @@ pub(crate) fn decode(
     }
 }
 
-/// A number as one of a type of whole numbers; as it came where that has no place for it, as for 1.5 or 2^40: what it is
-/// compared with is made wider then.
+/// Converts a number to an integer type. Returns it unchanged if it does not fit exactly, as for 1.5 or 2^40; the other
+/// side of its comparison is then widened.
 fn whole(value: ScalarValue, kind: &DataType) -> Result<ScalarValue, QueryError> {
     if !value.data_type().is_numeric() {
         return Ok(value.cast_to(kind)?);
@@ -257,7 +257,7 @@ fn decode_binary(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue
     })
 }
 
-/// PostgreSQL's binary numeric: digits to the base 10,000, weight of the first, sign, decimal places.
+/// Decodes PostgreSQL's binary numeric: base-10,000 digits, weight of the first, sign, decimal places.
 fn numeric(bytes: &[u8]) -> Option<ScalarValue> {
     let word = |at: usize| bytes.get(at * 2..at * 2 + 2).map(|b| i16::from_be_bytes([b[0], b[1]]));
     let (digits, weight, sign, scale) = (word(0)? as u16 as usize, word(1)?, word(2)? as u16, word(3)? as u16);
@@ -265,7 +265,7 @@ fn numeric(bytes: &[u8]) -> Option<ScalarValue> {
         return None;
     }
     let mut value: i128 = 0;
-    // 10^(4·(weight − i)) for digit i; brought to 10^−scale.
+    // Digit i has the weight 10^(4·(weight − i)), scaled by 10^scale.
     for at in 0..digits {
         let digit = word(4 + at)?;
         let exponent = 4 * (i32::from(weight) - at as i32) + i32::from(scale);

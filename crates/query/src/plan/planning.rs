@@ -1,8 +1,8 @@
-//! The threads that parse and plan: with large stacks, few at a time, and left behind if they do not end.
+//! Runs parsing and planning on threads with large stacks, a few at a time, and abandons threads that do not finish.
 //!
-//! Nothing in a parser or planner yields, and what they work on nests: so they never run where others wait, and
-//! have a stack for the deepest tree that the limits allow. A client whose statement is stopped is answered at once;
-//! the thread then ends at its next look at the flag, or when it is done.
+//! Parsers and planners never yield, and their trees nest. They therefore never run where others wait, and have a stack
+//! for the deepest tree within the limits. A client whose statement is stopped is answered at once; the thread then
+//! ends when it next checks the flag, or when it is done.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,30 +19,31 @@ use crate::error::{QueryError, sqlstate};
 use crate::running::fair::{Account, Place, Places};
 use crate::sql::constant;
 
-/// Stack of a planning thread, in bytes; only what is used of it takes memory.
+/// Stack size of a planning thread, in bytes. Only the used part takes memory.
 const STACK_BYTES: usize = 256 << 20;
-/// Small statements planned at a time.
+/// Maximum small statements planned concurrently.
 const SMALL_TURNS: usize = 8;
-/// Large statements planned at a time.
+/// Maximum large statements planned concurrently.
 const LARGE_TURNS: usize = 1;
-/// Steps that took longer than [`SHORT_TIME`], at a time; others of these keep the place of a small or large one.
+/// Maximum concurrent steps that took longer than [`SHORT_TIME`]. Further ones keep their place as a small or large
+/// one.
 const LONG_TURNS: usize = 3;
-/// After this time a step counts as long, and lets others have its place.
+/// Time after which a step counts as long and gives up its place.
 const SHORT_TIME: Duration = Duration::from_millis(25);
-/// Longest text of a small statement, in bytes.
+/// Maximum text of a small statement, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
-/// Longest time for one step, parsing or planning.
+/// Maximum time for one step of parsing or planning.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Threads left behind that do not hold their turn any more; one more keeps it.
+/// Maximum abandoned threads that gave up their turn. Further ones keep it.
 const LEFT_BEHIND_MAX: usize = 4;
-/// Threads kept for the next statement.
+/// Maximum idle threads kept for the next statement.
 const IDLE_MAX: usize = 3;
-/// How long they are kept.
+/// Time for which an idle thread is kept.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs steps of planning.
+/// Runner of parsing and planning steps.
 pub(crate) struct Planning {
     small: Arc<Places>,
     large: Arc<Places>,
@@ -58,7 +59,7 @@ struct Workers {
 }
 
 impl Planning {
-    /// Makes room for planning on threads of a niceness.
+    /// Creates a runner whose threads have this niceness.
     pub(crate) fn new(niceness: i32) -> Planning {
         let workers =
             Workers { niceness, next: AtomicU64::new(0), idle: Mutex::default(), left_behind: Mutex::default() };
@@ -70,10 +71,11 @@ impl Planning {
         }
     }
 
-    /// Runs one step of a session for a statement of a text's length. Dropping the future raises the flag that the step is given.
+    /// Runs one step of a session for a statement of `text_bytes` bytes. Dropping the future raises the flag passed to
+    /// the step.
     ///
     /// # Errors
-    /// As the step has them, and if it takes too long or panics.
+    /// If the step fails, takes too long or panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         account: &Arc<Account>,
@@ -89,7 +91,7 @@ impl Planning {
         let job = move || {
             let result = catch_unwind(AssertUnwindSafe(|| constant::planning(|| step(&flag))));
             held.done();
-            // A client that has gone needs no answer.
+            // A client that has disconnected needs no answer.
             let _ = sender.send(result);
         };
         self.workers
@@ -127,14 +129,14 @@ fn defect() -> QueryError {
     QueryError::new(sqlstate::INTERNAL_ERROR, "planning the statement ended by a defect of the server")
 }
 
-/// A turn to plan: held by the thread, or given up when it was left behind.
+/// A turn to plan, held by the thread, or given up when the thread is abandoned.
 struct PlanningTurn {
     place: Mutex<Option<Place>>,
     workers: Arc<Workers>,
 }
 
 impl PlanningTurn {
-    /// The thread is done.
+    /// Releases the turn when the thread is done.
     fn done(&self) {
         let place = self.place.lock().take();
         if place.is_none() {
@@ -142,7 +144,7 @@ impl PlanningTurn {
         }
     }
 
-    /// Goes on in another place, unless it is done, and lets others have the one it had.
+    /// Moves to another place and releases the previous one, unless the thread is done.
     fn change(&self, place: Place) {
         let mut held = self.place.lock();
         let before = if held.is_some() { held.replace(place) } else { Some(place) };
@@ -150,7 +152,7 @@ impl PlanningTurn {
         drop(before);
     }
 
-    /// Nobody waits any more: others take the turn, unless too many threads are left behind.
+    /// Releases the turn of an abandoned thread, unless there are too many such threads.
     fn leave_behind(&self) {
         let (mut held, mut left_behind) = (self.place.lock(), self.workers.left_behind.lock());
         let place = if *left_behind < LEFT_BEHIND_MAX { held.take() } else { None };
@@ -160,7 +162,7 @@ impl PlanningTurn {
     }
 }
 
-/// A client that waits for its step.
+/// A client waiting for its step.
 struct PlanRequest {
     stopped: Arc<AtomicBool>,
     turn: Arc<PlanningTurn>,
@@ -195,7 +197,7 @@ impl Workers {
             .map(let_run)
     }
 
-    /// A thread that had a large statement ends, and its stack with it.
+    /// Runs jobs. After a large statement the thread ends, which frees its stack.
     fn work(&self, id: u64, mut job: Job, keep: bool) {
         crate::running::runtime::be_nice(self.niceness);
         loop {

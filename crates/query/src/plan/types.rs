@@ -1,4 +1,4 @@
-//! SQL type names that mean something else in PostgreSQL than in DataFusion.
+//! SQL type names with another meaning in PostgreSQL than in DataFusion.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 
 use crate::table::column::timestamp_type;
 
-/// Timestamps are microseconds, as PostgreSQL's and as the time columns; the rest is left to the catalog's
-/// own planner.
+/// Type planner with timestamps in microseconds, as in PostgreSQL and in the time columns. The rest is left to the
+/// catalog's own planner.
 #[derive(Debug)]
 pub(crate) struct Types;
 

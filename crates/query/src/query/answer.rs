@@ -1,7 +1,7 @@
-//! SQL over HTTP: one statement in, JSON out.
+//! SQL over HTTP: takes one statement and returns JSON.
 //!
-//! Integers of 64 bits, decimals and times are JSON strings, so that no reader rounds them; NaN and infinities
-//! are `"NaN"`, `"Infinity"`, `"-Infinity"`.
+//! 64-bit integers, decimals and times are JSON strings, so that no reader rounds them. NaN and infinities are `"NaN"`,
+//! `"Infinity"` and `"-Infinity"`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::sql::statement;
 use crate::sql::statement::Request;
 use crate::wire::encode;
 
-/// Most bytes of rows in one answer; it is cut there and says so.
+/// Maximum bytes of rows in an answer. Longer ones are truncated and marked so.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// Bytes of an answer that need no room in the memory of answers.
+/// Bytes of an answer that do not count as answer memory.
 const ANSWER_BYTES_FREE: usize = 64 << 10;
 
-/// A wider row is made room for before it is written, in bytes.
+/// Width of a row, in bytes, from which memory is reserved before it is written.
 const WIDE_BYTES: usize = 128 << 10;
-/// Rows and bytes between two moments at which others may run.
+/// Maximum rows and bytes between two yields.
 const ROWS_AT_A_TIME: usize = 1_024;
 const BYTES_AT_A_TIME: usize = 1 << 20;
 
-/// The body of an answer. What it takes counts until it is dropped, which is when it was sent.
+/// Body of an answer. Its memory counts until it is dropped after sending.
 #[derive(Debug)]
 pub struct SqlAnswer {
     json: String,
@@ -43,12 +43,12 @@ pub struct SqlAnswer {
 }
 
 impl SqlAnswer {
-    /// The JSON.
+    /// Returns the JSON.
     pub fn as_str(&self) -> &str {
         &self.json
     }
 
-    /// Makes room for what was written, and for `more` bytes.
+    /// Reserves memory for the bytes written, and for `more` bytes.
     fn hold(&mut self, more: usize) -> Result<(), QueryError> {
         let bytes = self.json.capacity().max(self.json.len() + more);
         if bytes <= self.share.bytes() || self.share.try_resize(bytes) {
@@ -59,10 +59,10 @@ impl SqlAnswer {
             .with_hint("Ask for fewer rows, or read answers sooner."))
     }
 
-    /// Lets go of room that was not needed.
+    /// Releases unneeded memory.
     fn let_go(&mut self) {
         self.json.shrink_to(self.json.len() + self.json.len() / 4);
-        // What is less always has room.
+        // Shrinking always succeeds.
         let _ = self.share.try_resize(self.json.capacity().min(self.share.bytes()));
     }
 }
@@ -73,7 +73,7 @@ impl AsRef<[u8]> for SqlAnswer {
     }
 }
 
-/// A task that ends with the one that waits for it.
+/// A task that is aborted when its waiter is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -87,24 +87,24 @@ impl Query {
     /// `{"columns":[{"name","type"}],"rows":[[…]],"truncated":false,"elapsed_ms":1.2}` with at most `limit` rows.
     ///
     /// # Errors
-    /// If it is no single statement that reads, fails, or runs longer than `timeout`.
+    /// If the text is not a single read-only statement, or it fails, or runs longer than `timeout`.
     pub fn sql_json<'a>(
         &'a self,
         sql: &'a str,
         limit: usize,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<SqlAnswer, QueryError>> {
-        // Boxed, as all that callers await: what is inside is compiled here and once.
+        // Boxed like everything that callers await, so that the contents are compiled once, in this crate.
         Box::pin(async move {
             let start = Instant::now();
-            // Answers are made in memory: so many at once, the others wait for their turn.
+            // Answers are built in memory, so their number is limited, and others wait for their turn.
             let question = tokio::time::timeout(timeout, self.inner.questions.acquire()).await;
             let _question = question.map_err(|_| {
                 QueryError::new(sqlstate::TOO_MANY_CONNECTIONS, "too many questions are being answered: try again")
             })?;
             let (query, sql) = (self.clone(), sql.to_owned());
             let work = async move { tokio::time::timeout(timeout, query.answer(&sql, limit)).await };
-            // On threads of SQL: a defect there, or a long look at rows, is none of the caller's threads.
+            // Use the SQL threads, so that a panic or long work on rows does not affect the caller's threads.
             let mut task = Task(self.inner.wire.handle().spawn(work));
             let answer = (&mut task.0).await.map_err(|error| {
                 tracing::error!(%error, "a query ended by a defect");
@@ -172,8 +172,8 @@ impl Query {
     }
 }
 
-/// The most that a row comes to as text, in bytes: of texts what they are escaped, of all else by the width of its
-/// elements.
+/// Returns an upper bound of a row's size as text, in bytes: the escaped size for texts, and a bound by element width
+/// for everything else.
 fn text_bytes(batch: &RecordBatch, row: usize) -> usize {
     let escaped = |text: &str| -> usize {
         let width = |byte: u8| if byte < 0x20 { 6 } else { 1 + usize::from(matches!(byte, b'"' | b'\\')) };
@@ -184,13 +184,13 @@ fn text_bytes(batch: &RecordBatch, row: usize) -> usize {
         DataType::Utf8 => escaped(array.as_string::<i32>().value(row)),
         DataType::LargeUtf8 => escaped(array.as_string::<i64>().value(row)),
         DataType::Utf8View => escaped(array.as_string_view().value(row)),
-        // Its text is made first, and escaped only where elements are texts.
+        // The text is built first, and escaped only if elements are texts.
         kind => Size::of(&array.slice(row, 1)).total.saturating_mul(2 * text_times(kind)),
     };
     batch.columns().iter().map(bytes).fold(0, usize::saturating_add)
 }
 
-/// How often as large as a value its text may be, with what is between it and the next.
+/// Returns a bound of the ratio of a value's text to its size, including separators.
 fn text_times(kind: &DataType) -> usize {
     match kind {
         DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
@@ -216,7 +216,7 @@ fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> R
     Ok(())
 }
 
-/// Plans the one statement of a text, and keeps the plan for others.
+/// Plans the single statement of a text, and caches the plan.
 async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> {
     let mut statements = session.parse(sql).await?;
     let statement = match (statements.pop(), statements.is_empty()) {
@@ -255,7 +255,7 @@ fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> R
         DataType::Float64 if array.as_primitive::<Float64Type>().value(row).is_finite() => number!(Float64Type),
         DataType::Utf8 if field.metadata().is_empty() => put_json_text(json, array.as_string::<i32>().value(row)),
         DataType::Timestamp(_, Some(_)) => {
-            // RFC 3339, as everywhere in JSON; the wire's form has a blank.
+            // RFC 3339, as everywhere in JSON. PostgreSQL's form contains a space.
             let text = wire_text(array, row, field)?;
             let text = text.replacen(' ', "T", 1).replace("+00", "Z");
             put_json_text(json, &text);
@@ -265,12 +265,12 @@ fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> R
     Ok(())
 }
 
-/// The text form of PostgreSQL.
+/// Returns PostgreSQL's text form.
 fn wire_text(array: &ArrayRef, row: usize, field: &Field) -> Result<String, QueryError> {
     let mut out = BytesMut::new();
     let kind = encode::wire_type(&std::sync::Arc::new(field.clone()))?;
     encode::put_arrow(&mut out, array, row, field, &kind, false)?;
     out.advance(out.len().min(4));
-    // Its own memory, unless it is no UTF-8.
+    // Reuses the buffer, unless it is not UTF-8.
     Ok(String::from_utf8(out.into()).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }

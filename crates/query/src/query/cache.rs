@@ -1,4 +1,4 @@
-//! Plans by the text of their statement, shared by all sessions.
+//! Caches plans by the text of their statement, for all sessions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use crate::query::Plan;
 
-/// Most statements kept.
+/// Maximum cached statements.
 const PLANS_MAX: usize = 512;
-/// Longest statement kept, in bytes.
+/// Maximum length of a cached statement, in bytes.
 const SQL_BYTES_MAX: usize = 16 << 10;
-/// Most memory of all plans, in bytes.
+/// Maximum memory of all cached plans, in bytes.
 const WEIGHT_MAX: usize = 32 << 20;
 
 /// A parsed statement with its newest plan.
@@ -22,7 +22,7 @@ pub(crate) struct CachedPlan {
     pub(crate) plan: Arc<Plan>,
 }
 
-/// A bounded map; when full, the half that was used longest ago goes.
+/// A bounded map. When full, the least recently used half is dropped.
 #[derive(Default)]
 pub(crate) struct PlanCache {
     entries: Mutex<Entries>,
@@ -36,7 +36,7 @@ struct Entries {
 }
 
 impl PlanCache {
-    /// The plan of a statement, if it was made against this version of the catalog.
+    /// Returns the plan of a statement, if it was made for this version of the catalog.
     pub(crate) fn get(&self, sql: &str, version: u64) -> Option<CachedPlan> {
         let mut entries = self.entries.lock();
         entries.clock += 1;
@@ -46,7 +46,7 @@ impl PlanCache {
         (cached.plan.version == version).then(|| cached.clone())
     }
 
-    /// Keeps a plan.
+    /// Caches a plan.
     pub(crate) fn put(&self, sql: &str, statement: &Arc<Statement>, plan: &Arc<Plan>) {
         let weight = plan.weight;
         if sql.len() > SQL_BYTES_MAX || weight > WEIGHT_MAX / 8 || !plan.reusable {

@@ -1,8 +1,8 @@
-//! Places that few have at a time, given first to those who had least of late.
+//! Limited places, given first to sessions that had least recently.
 //!
-//! Each session has an [`Account`] of how long it had places. Who waits goes behind those that come later, by ten times
-//! what it had in the last minute: a client that asks for little is soon in, whatever number of others ask for much, and
-//! nobody waits for ever.
+//! Each session has an [`Account`] of the time for which it held places. In the queue, a session is set back by ten
+//! times its time of the last minute. A client that asks for little gets in soon, regardless of how many others ask for
+//! much, and no one waits forever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// After this time half of what a session had is forgotten.
+/// Half-life of the recorded time.
 const HALF_LIFE: Duration = Duration::from_secs(30);
-/// How far a session goes back in the queue for the time that it had a place.
+/// Factor by which the recorded time sets a session back in the queue.
 const FACTOR: f64 = 10.0;
-/// How far at most.
+/// Maximum setback.
 const BACK_MAX: Duration = Duration::from_secs(30);
 
-/// How long a session had places of late.
+/// Decaying record of the time for which a session held places.
 #[derive(Debug)]
 pub(crate) struct Account(Mutex<(Duration, Instant)>);
 
@@ -29,25 +29,25 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Counts a time that it had a place, or what is as good as one.
+    /// Adds time for which the session held a place, or an equivalent.
     pub(crate) fn charge(&self, time: Duration, now: Instant) {
         let mut had = self.0.lock();
         *had = (had.0.mul_f64(kept(now.saturating_duration_since(had.1))) + time, now);
     }
 
-    /// How far it goes back in a queue.
+    /// Returns the session's setback in a queue.
     fn back(&self, now: Instant) -> Duration {
         let (had, at) = *self.0.lock();
         had.mul_f64(kept(now.saturating_duration_since(at)) * FACTOR).min(BACK_MAX)
     }
 }
 
-/// The part of a time that is not forgotten after another.
+/// Returns the share that is kept after some time.
 fn kept(after: Duration) -> f64 {
     0.5_f64.powf(after.as_secs_f64() / HALF_LIFE.as_secs_f64())
 }
 
-/// A number of places.
+/// A limited number of places, with a queue.
 #[derive(Debug)]
 pub(crate) struct Places(Mutex<Queue>);
 
@@ -55,11 +55,11 @@ pub(crate) struct Places(Mutex<Queue>);
 struct Queue {
     free: usize,
     next: u64,
-    /// By when it would be the turn of each, had it come then.
+    /// Waiting requests, by arrival plus setback.
     waiting: BTreeMap<(Instant, u64), (oneshot::Sender<Place>, Arc<Account>)>,
 }
 
-/// A place, given back when dropped.
+/// A place, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Option<Arc<Places>>,
@@ -68,7 +68,7 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    /// Makes places.
+    /// Creates this number of places.
     pub(crate) fn new(number: usize) -> Arc<Places> {
         Arc::new(Places(Mutex::new(Queue { free: number, ..Queue::default() })))
     }
@@ -90,14 +90,14 @@ impl Places {
                 key
             };
             let _waiting = PlaceRequest { places: self, key };
-            // It ends without one only if the queue let go of it.
+            // The sender is only dropped without a place if the queue dropped it.
             if let Ok(place) = come.await {
                 return place;
             }
         }
     }
 
-    /// Hands a place on to whose turn it is.
+    /// Passes a place to the next in the queue.
     fn give(self: &Arc<Self>) {
         loop {
             let mut queue = self.0.lock();
@@ -109,7 +109,7 @@ impl Places {
             let place = Place { places: Some(self.clone()), account, since: Instant::now() };
             match next.send(place) {
                 Ok(()) => return,
-                // It has gone: the next.
+                // The requester has disconnected: try the next.
                 Err(mut place) => place.places = None,
             }
         }
@@ -126,7 +126,7 @@ impl Drop for Place {
     }
 }
 
-/// Somebody who waits for a place.
+/// A request waiting for a place.
 struct PlaceRequest<'a> {
     places: &'a Places,
     key: (Instant, u64),

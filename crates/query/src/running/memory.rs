@@ -1,6 +1,6 @@
-//! The memory of queries and answers: one bound for all, and a little for each beside it.
+//! Memory of queries and answers: one limit for all, plus a little for each.
 //!
-//! Every query has a mebibyte of its own, so that those which hold all the rest do not keep small ones out.
+//! Every query has a mebibyte of its own, so that large queries cannot keep small ones out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
 
-/// What a query has beside the memory of all, in bytes.
+/// Memory that a query has in addition to the shared memory, in bytes.
 const OWN_BYTES: usize = 1 << 20;
 
-/// A bound for all who share it.
+/// A memory limit for all who share it.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     bytes_max: usize,
@@ -39,22 +39,22 @@ impl SharedMemory {
     }
 }
 
-/// A part of the shared memory, given back when it is dropped.
+/// A part of the shared memory, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Arc<SharedMemory>,
-    /// Bytes of its holder that need no room in the shared memory.
+    /// Bytes that do not count in the shared memory.
     free: usize,
     bytes: usize,
 }
 
 impl Share {
-    /// Makes an empty share whose first `free` bytes are not counted.
+    /// Creates an empty share whose first `free` bytes do not count.
     pub(crate) fn new(memory: Arc<SharedMemory>, free: usize) -> Share {
         Share { memory, free, bytes: 0 }
     }
 
-    /// Makes it as large as that; false if there is no room, and then it stays as it is.
+    /// Resizes the share. Returns `false`, and leaves it as it was, if there is not enough memory.
     #[must_use]
     pub(crate) fn try_resize(&mut self, bytes: usize) -> bool {
         let (old, new) = (self.bytes.saturating_sub(self.free), bytes.saturating_sub(self.free));
@@ -66,7 +66,7 @@ impl Share {
         true
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -78,12 +78,12 @@ impl Drop for Share {
     }
 }
 
-/// The memory of one query.
+/// Memory pool of one query.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     shared: Arc<SharedMemory>,
-    /// Held while the shared memory is changed by what this comes to: of two partitions at once each would otherwise
-    /// count its own mebibyte, or neither.
+    /// Bytes in use. Locked while the shared memory changes accordingly, or two partitions at once might each count the
+    /// free mebibyte, or neither.
     used: Mutex<usize>,
 }
 
@@ -188,7 +188,7 @@ mod tests {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let reservation = MemoryConsumer::new("partition").register(&pool);
                     for _ in 0..20_000 {
-                        // Many of them are refused.
+                        // Many of them fail.
                         let _ = reservation.try_grow(random.usize(..8 << 20));
                         reservation.shrink(random.usize(..=reservation.size()));
                     }

@@ -1,4 +1,4 @@
-//! The threads that queries run on: fewer, and of lower priority than ingest and live.
+//! Threads for queries: few, and with lower priority than ingest and live data.
 
 use std::io;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use parking_lot::Mutex;
 use strongback_store::let_run;
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
-/// Stack of a thread, in bytes: plans nest, and running and dropping them takes stack for each level.
+/// Stack size of a thread, in bytes. Plans nest, and running and dropping them takes stack for each level.
 const STACK_BYTES: usize = 64 << 20;
-/// Threads that may be blocked while others go on in their place.
+/// Maximum blocked threads that are replaced by others.
 const BLOCKED_MAX: usize = 256;
-/// How long the threads of a runtime that ends are waited for.
+/// Maximum wait for the threads of a runtime that ends.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does what takes long on this thread; if it is one of a runtime, another one takes its place meanwhile.
+/// Runs long work on this thread. On a runtime's thread, another one takes its place meanwhile.
 pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
     let is_worker = |runtime: Handle| runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
     if Handle::try_current().is_ok_and(is_worker) { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// A tokio runtime whose threads yield to the rest of the program.
+/// A tokio runtime with threads of lower priority than the rest of the program.
 pub(crate) struct Threads {
     runtime: Option<Runtime>,
 }
 
 impl Threads {
-    /// Starts `count` threads with a name and a niceness (0 to 19, higher is humbler), and up to [`BLOCKED_MAX`] more in
-    /// the place of blocked ones.
+    /// Starts `count` threads with a name and a niceness (0 to 19, where higher is lower priority), and up to
+    /// [`BLOCKED_MAX`] more in place of blocked ones.
     pub(crate) fn start(name: &str, count: usize, niceness: i32) -> io::Result<Threads> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(count.max(1))
@@ -41,7 +41,7 @@ impl Threads {
         Ok(Threads { runtime: Some(runtime) })
     }
 
-    /// Where to spawn.
+    /// Returns the handle for spawning.
     pub(crate) fn handle(&self) -> Handle {
         match &self.runtime {
             Some(runtime) => runtime.handle().clone(),
@@ -50,8 +50,8 @@ impl Threads {
     }
 }
 
-/// Ends a runtime on a thread of its own: who calls need not wait for its threads, nor are they detached while they end
-/// ([`let_run`] says why).
+/// Shuts down a runtime on a separate thread, so that the caller need not wait for its threads, and they are not
+/// detached while they end ([`let_run`] explains why).
 pub fn let_end(runtime: Runtime) {
     let ending = Arc::new(Mutex::new(Some(runtime)));
     let here = Arc::clone(&ending);
@@ -66,9 +66,9 @@ pub fn let_end(runtime: Runtime) {
     }
 }
 
-/// Gives the calling thread a niceness.
+/// Sets the niceness of the calling thread.
 pub(crate) fn be_nice(niceness: i32) {
-    // On Linux the "process" of setpriority is a thread; none is the calling one.
+    // On Linux, setpriority applies to a single thread, and `None` is the calling one.
     if let Err(error) = rustix::process::setpriority_process(None, niceness) {
         tracing::warn!(%error, "query threads keep the priority of the rest of the server");
     }
@@ -77,7 +77,7 @@ pub(crate) fn be_nice(niceness: i32) {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Queries under way end at their next yield.
+            // Running queries end at their next yield.
             let_end(runtime);
         }
     }

@@ -1,17 +1,17 @@
-//! Sizes of values in bytes, as they count when values are copied: of a slice only what it shows.
+//! Sizes of values in bytes as if copied, so that a slice counts only what it shows.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::DataType;
 
-/// Total and widest of the values of an array, in bytes.
+/// Total and max size of the values in an array, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Size {
-    /// All values.
+    /// Size of all values.
     pub(crate) total: usize,
-    /// The widest one.
+    /// Size of the widest value.
     pub(crate) widest: usize,
-    /// Elements of lists.
+    /// Number of list elements.
     pub(crate) elements: usize,
 }
 
@@ -46,7 +46,7 @@ impl Size {
         }
     }
 
-    /// Measures an array. Takes time by its rows, not by their bytes.
+    /// Measures an array, in time proportional to its rows, not their bytes.
     pub(crate) fn of(array: &dyn Array) -> Size {
         let rows = array.len();
         match array.data_type() {

@@ -1,4 +1,4 @@
-//! Whether a statement is over: for functions that wait or work long in one call, where no yield ends them.
+//! Stop flag of a statement, for functions that wait or work for long within one call, where no yield ends them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use datafusion::error::{DataFusionError, Result};
 
 use crate::error::QueryError;
 
-/// Raised when nobody waits for a statement any more. Each statement is planned with its own among its options.
+/// Flag that is raised when no one waits for a statement any more. Each statement has its own in its planning options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stopped(Arc<AtomicBool>);
 
 impl Stopped {
-    /// As a flag that others raise.
+    /// Wraps a flag that others raise.
     pub(crate) fn by(flag: &Arc<AtomicBool>) -> Stopped {
         Stopped(flag.clone())
     }
 
-    /// That of the statement with these options; one that is never raised if they have none.
+    /// Returns the flag in these options, or one that is never raised if there is none.
     pub(crate) fn of(options: &ConfigOptions) -> Stopped {
         options.extensions.get::<Stopped>().cloned().unwrap_or_default()
     }
 
-    /// Says that nobody waits any more.
+    /// Raises the flag.
     pub(crate) fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Goes on as long as somebody waits.
+    /// Checks that the flag is not raised.
     ///
     /// # Errors
-    /// If nobody does.
+    /// If the flag is raised.
     pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(QueryError::cancelled().into_datafusion()) } else { Ok(()) }
     }

@@ -1,12 +1,12 @@
-//! Turns of running queries: every query begins soon, and those that take long share what is left.
+//! Turns of running queries: every query begins soon, and long ones share what is left.
 //!
-//! A query begins with a short turn. When that is over it waits, without running, for one of the long turns, which
-//! end as well: it then waits behind all that wait already. While its client does not take its rows it holds no turn
-//! at all. So neither long queries nor clients that do not read keep others from beginning or from ending. Of those
-//! that wait, clients that had little come first: [`crate::running::fair`].
+//! A query begins with a short turn. When that is over, the query is suspended until it gets one of the long turns,
+//! which end as well; it then queues again behind all others. While its client does not read its rows, it holds no
+//! turn. So neither long queries nor clients that do not read keep others from starting or finishing. Among those that
+//! wait, clients that had little come first: see [`crate::running::fair`].
 //!
-//! A query works on a batch of rows at a time and cannot be stopped within one. Where that takes longer than its turn,
-//! [`Turns::watch`] gives its place to others meanwhile, for a few queries at a time: each has a thread of its own.
+//! A query works on a batch of rows at a time and cannot be stopped within one. If a batch takes longer than its turn,
+//! [`Turns::watch`] meanwhile gives its place to others, for a few queries at a time; each keeps its own thread.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,35 +19,36 @@ use tokio::time::Instant;
 
 use crate::running::fair::{Account, Place, Places};
 
-/// Queries that have a short turn at a time.
+/// Maximum concurrent short turns.
 pub(crate) const SHORT_TURNS: usize = 4;
-/// A short turn.
+/// Length of a short turn.
 const SHORT_TIME: Duration = Duration::from_millis(50);
-/// A long turn: short enough that one query ends in time behind twenty others, and long beside the change of turns.
+/// Length of a long turn: short enough that a query finishes in time behind twenty others, and long compared with the
+/// cost of changing turns.
 const LONG_TIME: Duration = Duration::from_millis(100);
-/// Queries that work on a batch beyond their turns and have let others have their places, at a time.
+/// Maximum queries that continue a batch beyond their turn after giving up their place.
 pub(crate) const OVERDUE_MAX: usize = 8;
-/// How long after the end of a turn its place goes to others, if the query does not let go of it.
+/// Time after the end of a turn at which its place goes to others, if the query has not released it.
 const GRACE: Duration = Duration::from_millis(10);
-/// Between two looks at turns.
+/// Interval between checks of turns.
 const LOOK: Duration = Duration::from_millis(25);
-/// Looks without any turn after which nobody looks until there is one.
+/// Consecutive checks without any turn, after which checking pauses until one begins.
 const QUIET_LOOKS: u32 = 40;
 
-/// The turns of an engine.
+/// Turns of an engine.
 pub(crate) struct Turns {
     short: Arc<Places>,
     long: Arc<Places>,
     overdue: Arc<Semaphore>,
-    /// Turns that there are.
+    /// Current turns.
     held: Mutex<Vec<Weak<HeldTurn>>>,
-    /// Whether somebody looks for turns that are overdue; else a turn that begins tells.
+    /// Whether overdue turns are being checked. If not, the next turn to begin resumes the checks.
     looking: AtomicBool,
     begun: Notify,
 }
 
 impl Turns {
-    /// Makes the turns of an engine, with a number of long ones.
+    /// Creates the turns of an engine, with this number of long ones.
     pub(crate) fn new(long: usize) -> Turns {
         Turns {
             short: Places::new(SHORT_TURNS),
@@ -71,11 +72,11 @@ impl Turns {
         turn
     }
 
-    /// Gives the places of queries that are overdue to others, until the turns are dropped.
+    /// Gives the places of overdue queries to others, until the turns are dropped.
     pub(crate) async fn watch(turns: Weak<Turns>) {
         let mut quiet = 0;
         while let Some(turns) = turns.upgrade() {
-            // A turn that the look does not see begins after it, and tells.
+            // A turn not seen by this check begins after it, and notifies.
             turns.looking.store(quiet < QUIET_LOOKS, Ordering::SeqCst);
             if turns.look(Instant::now()) {
                 quiet = 0;
@@ -90,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// Gives the places of overdue queries to others; says whether there are turns at all.
+    /// Gives the places of overdue queries to others. Returns whether there are any turns.
     fn look(&self, now: Instant) -> bool {
         let mut all = self.held.lock();
         all.retain(|held| {
@@ -102,30 +103,30 @@ impl Turns {
     }
 }
 
-/// What a turn holds.
+/// State of a turn.
 struct HeldTurn {
     has: Mutex<Has>,
-    /// When the turn is over, if it has one.
+    /// End of the turn, if it has one.
     over: watch::Sender<Option<Instant>>,
 }
 
-/// A place, or the leave to go on for a while without one.
+/// A place, or permission to continue for a while without one.
 #[derive(Default)]
 struct Has {
     place: Option<Place>,
-    /// Since when without.
+    /// Permit and start of the time without a place.
     overdue: Option<(OwnedSemaphorePermit, Instant)>,
 }
 
 impl HeldTurn {
-    /// Takes a place that ends after a time.
+    /// Sets a place that ends after a time.
     fn set(&self, place: Place, time: Duration) {
         let mut has = self.has.lock();
         *has = Has { place: Some(place), overdue: None };
         self.over.send_replace(Some(Instant::now() + time));
     }
 
-    /// Lets others have its place if it is overdue, and if not too many are.
+    /// Gives its place to others if it is overdue, unless too many are.
     fn let_go(&self, overdue: &Arc<Semaphore>, now: Instant) {
         let mut has = self.has.lock();
         let is_overdue = self.over.borrow().is_some_and(|over| over + GRACE <= now);
@@ -140,7 +141,7 @@ impl HeldTurn {
     }
 }
 
-/// The turn of one query.
+/// Turn of one query.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     account: Arc<Account>,
@@ -154,7 +155,7 @@ impl Turn {
         self.held.set(place, SHORT_TIME);
     }
 
-    /// Lets others have it.
+    /// Releases the turn.
     pub(crate) fn give_up(&self) {
         let has = {
             let mut has = self.held.has.lock();
@@ -191,7 +192,7 @@ impl Turn {
                 biased;
                 () = self.is_over() => {
                     self.give_up();
-                    // Not polled meanwhile: it stands still.
+                    // The query is not polled meanwhile, so it is suspended.
                     let place = self.turns.long.take(&self.account).await;
                     self.held.set(place, LONG_TIME);
                 }
@@ -232,7 +233,7 @@ mod tests {
             let ((begun, has_begun), (end, ended)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
             let query = async move {
                 begun.send(()).unwrap();
-                // It keeps its thread.
+                // Blocks its thread.
                 let _ = ended.recv();
             };
             let query = tokio::spawn(async move { turns.begin(&account).await.run(query).await });

@@ -1,9 +1,9 @@
-//! Long constants of a statement: one value, however often it is used.
+//! Shares long constants of a statement: one value, however often it is used.
 //!
-//! The planner copies an expression to wherever it is used, and a constant in it: a text of a mebibyte that a query
-//! selects a thousand times took a gibibyte before anything ran. So a long text becomes a parameter when a statement is
-//! planned, and a parameter's long value becomes a call without arguments, whose copies share it. Such calls, and those
-//! of functions whose results are long, stay calls while a statement is planned: they are worked out when it runs.
+//! The planner copies an expression, with the constants in it, to wherever it is used: a text of a mebibyte that a
+//! query selects a thousand times took a gibibyte before anything ran. A long text is therefore replaced by a parameter
+//! when a statement is planned, and a parameter's long value by a call without arguments, whose copies share it. Such
+//! calls, and those of functions with long results, are not evaluated during planning, but when the statement runs.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,16 +28,16 @@ use datafusion::sql::sqlparser::ast::{
 use crate::error::{QueryError, sqlstate};
 use crate::sql::walk::{Step, Visitor, walk};
 
-/// A text or byte string is long from this size on, in bytes.
+/// Minimum size of a long text or byte string, in bytes.
 const LONG_BYTES: usize = 4 << 10;
-/// The same of lists, whose copies share what they hold.
+/// Minimum size of a long list, in bytes. Copies of a list share its contents.
 const LONG_LIST_BYTES: usize = 1 << 20;
-/// What functions of constants come to while one statement is planned, in bytes.
+/// Maximum total size of the constant results evaluated while one statement is planned, in bytes.
 const FOLDED_BYTES_MAX: usize = 16 << 20;
-/// Begins the names of parameters that stand for long texts: no client can write one with a space.
+/// Prefix for the names of parameters that replace long texts. No client can write a name with a space.
 const NAME: &str = "$long text ";
 
-/// Whether a value is long.
+/// Reports whether a value is long.
 fn is_long(value: &ScalarValue) -> bool {
     match value {
         ScalarValue::Binary(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => bytes.len() >= LONG_BYTES,
@@ -45,19 +45,19 @@ fn is_long(value: &ScalarValue) -> bool {
     }
 }
 
-/// Whether a parameter stands for a long text of the statement itself.
+/// Reports whether a parameter replaces a long text of the statement itself.
 pub(crate) fn is_text(parameter: &str) -> bool {
     parameter.starts_with(NAME)
 }
 
 thread_local! {
-    /// What functions of constants came to so far, where a statement is planned.
+    /// Total size of constant results so far, while a statement is being planned.
     static FOLDED: Cell<Option<usize>> = const { Cell::new(None) };
-    /// Whether its expressions are moved and copied no more.
+    /// Whether its expressions are no longer moved or copied.
     static OPTIMIZED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Plans: functions of constants are worked out as far as they are short.
+/// Runs planning, during which functions of constants are evaluated if their results are short.
 pub(crate) fn planning<T>(plan: impl FnOnce() -> T) -> T {
     struct Planned;
     impl Drop for Planned {
@@ -71,16 +71,16 @@ pub(crate) fn planning<T>(plan: impl FnOnce() -> T) -> T {
     plan()
 }
 
-/// What is worked out from now on stands where it is used and nowhere else, as a row of `VALUES`: only all of it
-/// together has a bound.
+/// Marks the plan as optimised. Results evaluated from now on are used in a single place, such as a row of `VALUES`, so
+/// only their total is limited.
 pub(crate) fn optimized() {
     OPTIMIZED.set(true);
 }
 
-/// Lets a function of constants be worked out while a statement is planned, if its result, of at most `bytes`, is short.
+/// Checks that a function of constants may be evaluated during planning, with a result of at most `bytes` bytes.
 ///
 /// # Errors
-/// If it must wait until the statement runs.
+/// If the result is too long, so that evaluation must wait until the statement runs.
 pub(crate) fn check_folded(name: &str, bytes: usize, result: &DataType) -> Result<()> {
     let Some(before) = FOLDED.get() else { return Ok(()) };
     let folded = before.saturating_add(bytes);
@@ -97,11 +97,11 @@ pub(crate) fn check_folded(name: &str, bytes: usize, result: &DataType) -> Resul
     Ok(())
 }
 
-/// The long texts of a statement by the names of the parameters that stand for them.
+/// Long texts of a statement, by the names of the parameters that replace them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LongTexts(HashMap<String, Long>);
 
-/// A long value, and the function that gives it.
+/// A long value, with the function that returns it.
 #[derive(Clone, Debug)]
 struct Long {
     value: Arc<ScalarValue>,
@@ -109,10 +109,10 @@ struct Long {
 }
 
 impl LongTexts {
-    /// Puts parameters in the place of the long texts of a statement.
+    /// Replaces the long texts of a statement by parameters.
     ///
     /// # Errors
-    /// None of its own.
+    /// Passes on errors of the walk, and adds none.
     pub(crate) fn take(statement: &mut Statement) -> Result<LongTexts, QueryError> {
         let mut take = Take::default();
         walk(statement, &mut take)?;
@@ -125,10 +125,10 @@ impl LongTexts {
         Ok(LongTexts(take.texts.into_iter().enumerate().map(shared).collect()))
     }
 
-    /// A plan with the long texts, and with the long ones of its parameters' values, in the place of the parameters.
+    /// Replaces parameters in a plan by the long texts, and by the long values among `values`.
     ///
     /// # Errors
-    /// If the plan cannot be made of its parts.
+    /// If the plan cannot be rebuilt.
     pub(crate) fn bind(&self, plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let long = values.iter().enumerate().filter(|(_, value)| is_long(value));
         let long = long.map(|(at, value)| (format!("${}", at + 1), Shared::long(value.clone())));
@@ -137,7 +137,7 @@ impl LongTexts {
             return Ok(plan);
         }
         let bound = plan.transform_up_with_subqueries(|node| {
-            // A value of VALUES stands there alone.
+            // A value in VALUES is not copied.
             let alone = matches!(node, LogicalPlan::Values(_));
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
@@ -150,8 +150,7 @@ impl LongTexts {
     }
 }
 
-/// Puts long values in the place of parameters: as literals where each stands `alone`, or where a function takes none
-/// but a literal.
+/// Replaces parameters by long values: as literals if each is used `alone`, or if a function accepts only a literal.
 fn bind_in(expr: Expr, all: &HashMap<String, Long>, alone: bool) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::Placeholder(parameter) => match all.get(&parameter.id) {
@@ -174,7 +173,7 @@ fn bind_in(expr: Expr, all: &HashMap<String, Long>, alone: bool) -> Result<Trans
     })
 }
 
-/// A delimiter or a default must be a literal.
+/// Makes an argument such as a delimiter or a default a literal.
 fn make_literal(argument: &mut Expr, all: &HashMap<String, Long>) {
     let inner = match argument {
         Expr::Cast(cast) => cast.expr.as_mut(),
@@ -191,16 +190,16 @@ fn name_of(at: usize) -> String {
     format!("{NAME}{at}")
 }
 
-/// Takes long texts out.
+/// Visitor that takes long texts out.
 #[derive(Default)]
 struct Take {
     texts: Vec<String>,
-    /// Where each is: equal ones are one, as expressions are compared.
+    /// Index of each text. Equal texts share one, because expressions are compared.
     places: HashMap<String, usize>,
 }
 
 impl Take {
-    /// The parameter, as text, for a value; none if it is short or no text.
+    /// Returns the parameter for a value, cast to text, or `None` if the value is short or not text.
     fn parameter(&mut self, value: &mut Value) -> Option<AstExpr> {
         let text = match value {
             Value::SingleQuotedString(text)
@@ -246,7 +245,7 @@ impl Visitor for Take {
     }
 }
 
-/// Puts texts back that are arguments of table functions.
+/// Visitor that puts back texts that are arguments of table functions.
 struct PutBack<'a>(&'a [String]);
 
 impl Visitor for PutBack<'_> {
@@ -267,7 +266,7 @@ impl Visitor for PutBack<'_> {
     }
 }
 
-/// A function without arguments that gives a value which all its copies share.
+/// A function without arguments that returns a value shared by all its copies.
 struct Shared {
     value: Arc<ScalarValue>,
     signature: Signature,

@@ -1,7 +1,7 @@
-//! PostgreSQL's dialect with a bound on the parser's work.
+//! PostgreSQL's dialect with a limit on the parser's work.
 //!
-//! The parser tries words and brackets in several ways, and each way may try again what is inside: a few dozen
-//! nested brackets that do not close take it years. Every try passes through the dialect, which counts them.
+//! The parser tries words and brackets in several ways, each of which may retry what is inside: a few dozen nested
+//! brackets that do not close would take it years. Every try passes through the dialect, which counts them.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -13,12 +13,12 @@ use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
-/// Tries that a statement of any size may take.
+/// Number of tries allowed for a statement of any size.
 const STEPS_MIN: u64 = 10_000;
-/// Tries that a statement may take for each of its tokens.
+/// Additional tries allowed for each token.
 const STEPS_PER_TOKEN: u64 = 40;
 
-/// The dialect of one parser.
+/// Dialect of one parser.
 #[derive(Debug)]
 pub(crate) struct BoundedDialect {
     postgres: PostgreSqlDialect,
@@ -27,18 +27,18 @@ pub(crate) struct BoundedDialect {
 }
 
 impl BoundedDialect {
-    /// Makes the dialect for a statement with a number of tokens, which a flag stops too.
+    /// Creates the dialect for a statement with this number of tokens. Raising the flag stops parsing, too.
     pub(crate) fn new(tokens: usize, stopped: Arc<AtomicBool>) -> BoundedDialect {
         let steps = STEPS_MIN + STEPS_PER_TOKEN * tokens as u64;
         BoundedDialect { postgres: PostgreSqlDialect {}, left: Cell::new(steps), stopped }
     }
 
-    /// Whether the parser gave up for the work that it took.
+    /// Reports whether the parser reached the limit or was stopped.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.left.get() == 0
     }
 
-    /// Counts a try. The error is the one that the parser does not take for a reason to try something else.
+    /// Counts a try. Its error is the only one after which the parser does not try an alternative.
     fn step(&self) -> Result<(), ParserError> {
         if self.stopped.load(Ordering::Relaxed) {
             self.left.set(0);
@@ -53,7 +53,7 @@ impl BoundedDialect {
     }
 }
 
-/// Hands methods on to PostgreSQL's dialect.
+/// Delegates methods to PostgreSQL's dialect.
 macro_rules! as_postgres {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self $(, $arg: $kind)*) -> $result {

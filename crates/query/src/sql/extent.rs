@@ -1,9 +1,9 @@
-//! How large a statement may be: in tokens, in terms of a chain, in tables and queries once its common tables are
-//! put where they are used.
+//! Limits the size of a statement: tokens, length of a chain, and tables and queries after its common tables are
+//! inlined.
 //!
-//! A statement is a tree, and what is done with it (planning, optimising, running, dropping) takes stack for each
-//! level and memory for each node. The parser bounds the nesting of brackets; chains of operators nest to the left
-//! without brackets and are bounded here, with all that grows in width.
+//! A statement is a tree, and each step (planning, optimising, running, dropping) takes stack for each level and memory
+//! for each node. The parser limits the nesting of brackets. Chains of operators nest to the left without brackets and
+//! are limited here, like everything that grows in width.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,39 +17,39 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use crate::error::{QueryError, sqlstate};
 use crate::sql::walk::{Step, Visitor, walk};
 
-/// Most tokens of the statements in one text.
+/// Maximum tokens of the statements in one text.
 const TOKENS_MAX: usize = 65_536;
-/// Most statements in one text.
+/// Maximum statements in one text.
 const STATEMENTS_MAX: usize = 1_000;
-/// Most operators that nest in each other: in a chain, and in those around it.
+/// Maximum nested operators: in a chain, and in those around it.
 const CHAIN_MAX: usize = 1_500;
-/// Most queries of a statement: set operations and subqueries, common tables once for each use.
+/// Maximum queries of a statement: set operations and subqueries, with common tables counted once per use.
 const QUERIES_MAX: u64 = 600;
-/// Most tables of a statement, those in common tables once for each use.
+/// Maximum tables of a statement, with those in common tables counted once per use.
 const TABLES_MAX: u64 = 600;
-/// Most tables of one FROM: each join holds the columns of all tables before it.
+/// Maximum tables of one FROM, because each join holds the columns of all tables before it.
 const JOINS_MAX: usize = 120;
-/// Most columns that all joins of a FROM hold together.
+/// Maximum columns that all joins of a FROM hold together.
 const JOINED_COLUMNS_MAX: usize = 300_000;
-/// Most expressions of a statement, those in common tables once for each use.
+/// Maximum expressions of a statement, with those in common tables counted once per use.
 const EXPRESSIONS_MAX: u64 = 200_000;
 
-/// Most sets that GROUP BY has with CUBE, ROLLUP and GROUPING SETS.
+/// Maximum grouping sets of a GROUP BY with CUBE, ROLLUP and GROUPING SETS.
 const GROUPING_SETS_MAX: u64 = 1_000;
 
-/// Bytes of a parsed statement for each byte of its text, about.
+/// Approximate bytes of a parsed statement per byte of its text.
 const TEXT_WEIGHT: usize = 40;
-/// Bytes of a node of a plan, of one of its columns, of an expression, about.
+/// Approximate bytes of a plan's node, of one of its columns, and of an expression.
 const NODE_BYTES: usize = 1_024;
 const COLUMN_BYTES: usize = 100;
 const EXPRESSION_BYTES: usize = 320;
 
-/// The error of what is beyond a limit.
+/// Returns the error for exceeding a limit.
 pub(crate) fn beyond(what: &str, count: impl std::fmt::Display, most: impl std::fmt::Display) -> QueryError {
     QueryError::new(sqlstate::TOO_COMPLEX, format!("{count} {what}, at most {most}"))
 }
 
-/// Checks what would be parsed.
+/// Checks tokens before they are parsed.
 ///
 /// # Errors
 /// If there are too many tokens or statements, or operators nest too deeply.
@@ -69,7 +69,7 @@ pub(crate) fn check_tokens(tokens: &[Token]) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// The operators of a chain, by how they bind: those that bind less are further out, so that each kind begins again
+/// Operators of a chain, by precedence. Those that bind less are further out, so each kind is counted from 0 again
 /// after one that binds less.
 #[derive(Clone, Copy, Debug, Default)]
 struct Chain {
@@ -99,14 +99,14 @@ impl Chain {
             Token::Number(..) | Token::Period | Token::Placeholder(_) | Token::SingleQuotedString(_) | Token::EOF => {
                 *self
             }
-            // Other strings are few; signs are operators. A subscript is one of the chain that it stands in.
+            // Other strings are rare; other tokens are operators. A subscript is one of its own chain.
             _ => Chain { others: self.others + 1, ..*self },
         };
     }
 }
 
-/// The most operators that nest in each other: those of the chain that a token stands in, and of the chains around
-/// its brackets. Never less than a third of what the tree has.
+/// Returns the maximum number of nested operators: those of a token's chain, and of the chains around its brackets. At
+/// least a third of the depth of the tree.
 fn longest_chain(tokens: &[Token]) -> usize {
     let (mut outer, mut around, mut longest, mut chain) = (Vec::new(), 0, 0_usize, Chain::default());
     for token in tokens {
@@ -164,15 +164,16 @@ fn is_operator_word(keyword: Keyword) -> bool {
 /// Checks a parsed statement.
 ///
 /// # Errors
-/// If it has too many tables, queries or expressions once common tables are put where they are used.
+/// If it has too many tables, queries or expressions after its common tables are inlined.
 pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
     walk(statement, &mut Counting { open: vec![Open::default()], bodies: HashMap::new() })
 }
 
-/// Checks the joins of a statement by the columns of its widest table: each join holds those of all tables before it.
+/// Checks the joins of a statement against the columns of its widest table: each join holds those of all tables before
+/// it.
 ///
 /// # Errors
-/// If they hold too many.
+/// If they hold too many columns.
 pub(crate) fn check_joins(statement: &mut Statement, columns: usize) -> Result<(), QueryError> {
     struct Joins(usize);
     impl Visitor for Joins {
@@ -191,7 +192,7 @@ pub(crate) fn check_joins(statement: &mut Statement, columns: usize) -> Result<(
     Ok(())
 }
 
-/// The memory that a plan takes with its statement, about, in bytes.
+/// Estimates the memory of a plan with its statement, in bytes.
 pub(crate) fn weight(plan: &LogicalPlan, text_bytes: usize) -> Result<usize, QueryError> {
     let mut weight = text_bytes * TEXT_WEIGHT;
     plan.apply_with_subqueries(|node| {
@@ -206,7 +207,7 @@ pub(crate) fn weight(plan: &LogicalPlan, text_bytes: usize) -> Result<usize, Que
     Ok(weight)
 }
 
-/// How much a query is, with all that it uses.
+/// Extent of a query with everything that it uses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     queries: u64,
@@ -233,7 +234,7 @@ impl Extent {
     }
 }
 
-/// A query under way: what it has so far, and the common tables that those within it see.
+/// A query being counted, with the common tables visible to queries inside it.
 #[derive(Default)]
 struct Open {
     extent: Extent,
@@ -242,7 +243,7 @@ struct Open {
 
 struct Counting {
     open: Vec<Open>,
-    /// Names of common tables by where their queries are in memory.
+    /// Names of common tables, by the address of their queries.
     bodies: HashMap<usize, String>,
 }
 
@@ -265,7 +266,8 @@ fn place_of(query: &Query) -> usize {
     std::ptr::from_ref(query) as usize
 }
 
-/// The queries of a body that set operations make, and the most tables that one of them joins.
+/// Returns the number of queries combined by set operations in a body, and the maximum number of tables that one of
+/// them joins.
 fn parts_of(body: &SetExpr) -> (u64, usize) {
     let (mut queries, mut joined, mut rest) = (0, 0, vec![body]);
     while let Some(body) = rest.pop() {
@@ -275,14 +277,14 @@ fn parts_of(body: &SetExpr) -> (u64, usize) {
                 queries += 1;
                 joined = joined.max(select.from.iter().map(|from| 1 + from.joins.len()).sum());
             }
-            // A query in brackets is shown as such.
+            // A query in brackets is visited separately.
             _ => {}
         }
     }
     (queries, joined)
 }
 
-/// The most sets that a GROUP BY of a body comes to: they are all written out before anybody counts them.
+/// Returns the maximum number of grouping sets of a body's GROUP BY. They are all expanded before they are counted.
 fn grouping_sets(body: &SetExpr) -> u64 {
     let (mut most, mut rest) = (0, vec![body]);
     while let Some(body) = rest.pop() {
@@ -294,7 +296,7 @@ fn grouping_sets(body: &SetExpr) -> u64 {
                     all.saturating_mul(match key {
                         Expr::Cube(keys) => 2_u64.saturating_pow(u32::try_from(keys.len()).unwrap_or(u32::MAX)),
                         Expr::Rollup(keys) => keys.len() as u64 + 1,
-                        // Each of them is made with all keys beside it.
+                        // Each of them is combined with all other keys.
                         Expr::GroupingSets(sets) => sets.len() as u64,
                         _ => 1,
                     })

@@ -1,4 +1,4 @@
-//! From text to statements: bounds on what is parsed, and the rewrites that PostgreSQL clients need.
+//! Parses text into statements, within limits and with the rewrites that PostgreSQL clients need.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
 use crate::sql::walk::{Step, Visitor, walk, walk_query};
 
-/// Longest text accepted, in bytes.
+/// Maximum text accepted, in bytes.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Parses what clients send.
+/// Parser of the statements that clients send.
 pub(crate) struct Parser {
-    /// Knows statements of clients that are replaced whole.
+    /// Parser of client statements that are replaced as a whole.
     clients: PostgresCompatibilityParser,
     before_subqueries: Vec<Arc<dyn SqlStatementRewriteRule>>,
     after_subqueries: FixVersionColumnName,
 }
 
 impl Parser {
-    /// Makes a parser, for all sessions.
+    /// Creates a parser for all sessions.
     pub(crate) fn new() -> Parser {
         Parser {
             clients: PostgresCompatibilityParser::new(),
@@ -55,10 +55,10 @@ impl Parser {
         }
     }
 
-    /// Parses a text into statements. Needs a large stack, as all who touch statements do.
+    /// Parses a text into statements. Needs a large stack, like all code that handles statements.
     ///
     /// # Errors
-    /// If it is no SQL, or larger than the bounds.
+    /// If the text is not SQL, or exceeds a limit.
     pub(crate) fn parse(&self, sql: &str, stopped: &Arc<AtomicBool>) -> Result<Vec<Statement>, QueryError> {
         if sql.len() > STATEMENT_BYTES_MAX {
             return Err(extent::beyond("bytes of a statement", sql.len(), STATEMENT_BYTES_MAX));
@@ -79,7 +79,7 @@ impl Parser {
         }
         let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
         if names_catalog {
-            // What the clients' parser makes of it beyond its rules is a replacement for a whole statement.
+            // Beyond its rules, the clients' parser only replaces whole statements.
             let by_rules: Vec<Statement> = statements
                 .iter()
                 .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s.clone())))
@@ -100,7 +100,7 @@ impl Parser {
     }
 }
 
-/// The tokens that matter. `ABORT` is another word for `ROLLBACK`.
+/// Returns the significant tokens. `ABORT` is replaced by its synonym `ROLLBACK`.
 fn tokens(sql: &str) -> Result<Vec<Token>, QueryError> {
     let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
     let mut tokens = Tokenizer::new(&dialect, sql)
@@ -116,15 +116,15 @@ fn tokens(sql: &str) -> Result<Vec<Token>, QueryError> {
     Ok(tokens)
 }
 
-/// Whether a token is from PostgreSQL's catalogs, which statements of clients ask for.
+/// Reports whether a token names a PostgreSQL catalog, as in queries of clients.
 fn names_catalog(token: &Token) -> bool {
     let Token::Word(word) = token else { return false };
     let word = word.value.to_ascii_lowercase();
     word.starts_with("pg_") || word == "information_schema" || word == "current_setting"
 }
 
-/// Puts in order what clients ask the catalogs for in subqueries that give one value: there are no rows where they
-/// look, or the first is as good as any. Subqueries over other tables stay as they are.
+/// Rewrites scalar subqueries of clients over the catalogs: correlated ones, which would find no rows, become NULL, and
+/// uncorrelated ones are limited to one row, because any row will do. Subqueries over other tables are left unchanged.
 struct CatalogSubqueries;
 
 impl Visitor for CatalogSubqueries {
@@ -152,7 +152,7 @@ impl Visitor for CatalogSubqueries {
     }
 }
 
-/// What a subquery reads.
+/// Properties of a subquery.
 struct Subquery {
     catalogs_only: bool,
     correlated: bool,

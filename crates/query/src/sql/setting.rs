@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 
 use crate::error::{QueryError, sqlstate};
 
-/// What `server_version` says: a version that clients know how to talk to, and who it really is.
+/// Value of `server_version`: a version for which clients know the protocol. `version()` also names the actual server.
 pub(crate) const SERVER_VERSION: &str = "16.6";
 
-/// The settings of a session, shared with its `current_setting` function.
+/// Settings of a session, shared with its `current_setting` function.
 pub(crate) type SharedSettings = Arc<Mutex<Settings>>;
 
-/// Most settings a session can make up (`SET a.b = …`).
+/// Maximum custom settings of a session (`SET a.b = …`).
 const CUSTOM_SETTINGS_MAX: usize = 256;
 
-/// Longest name and longest value of a setting, in bytes.
+/// Maximum bytes of a setting's name, and of its value.
 const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 4 << 10;
 
@@ -25,12 +25,12 @@ const VALUE_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     values: BTreeMap<String, String>,
-    /// Bound on the run time of each statement.
+    /// Time limit of each statement.
     pub(crate) statement_timeout: Option<Duration>,
     default_timeout: Option<Duration>,
 }
 
-/// Settings that tell what this server is: `SET` cannot change them.
+/// Settings that describe this server. `SET` cannot change them.
 const FIXED: [(&str, &str); 14] = [
     ("server_version", SERVER_VERSION),
     ("server_version_num", "160006"),
@@ -48,7 +48,7 @@ const FIXED: [(&str, &str); 14] = [
     ("scram_iterations", "4096"),
 ];
 
-/// Settings that clients set for their sessions; they have no further effect here.
+/// Settings that clients set for their sessions, without any further effect.
 const DEFAULTS: [(&str, &str); 22] = [
     ("application_name", ""),
     ("bytea_output", "hex"),
@@ -74,7 +74,7 @@ const DEFAULTS: [(&str, &str); 22] = [
     ("escape_string_warning", "on"),
 ];
 
-/// Settings whose changes the protocol reports to the client, as clients spell them.
+/// Settings whose changes the protocol reports to the client, in the spelling of clients.
 pub(crate) const REPORTED: [&str; 13] = [
     "application_name",
     "client_encoding",
@@ -92,18 +92,18 @@ pub(crate) const REPORTED: [&str; 13] = [
 ];
 
 impl Settings {
-    /// The settings of a new session.
+    /// Creates the settings of a new session.
     pub(crate) fn new(statement_timeout: Option<Duration>) -> Self {
         let values = FIXED.iter().chain(&DEFAULTS).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         Settings { values, statement_timeout, default_timeout: statement_timeout }
     }
 
-    /// For functions of one session.
+    /// Wraps the settings for the functions of one session.
     pub(crate) fn shared(self) -> SharedSettings {
         Arc::new(Mutex::new(self))
     }
 
-    /// The value of a setting.
+    /// Returns the value of a setting.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let name = name.to_ascii_lowercase();
         if name == "statement_timeout" {
@@ -112,7 +112,7 @@ impl Settings {
         self.values.get(&name).cloned()
     }
 
-    /// All settings, for `SHOW ALL`.
+    /// Returns all settings, for `SHOW ALL`.
     pub(crate) fn all(&self) -> Vec<(String, String)> {
         let mut all: Vec<(String, String)> = self.values.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         all.push(("statement_timeout".to_owned(), self.get("statement_timeout").unwrap_or_default()));
@@ -120,10 +120,10 @@ impl Settings {
         all
     }
 
-    /// Sets a setting; `None` is its default.
+    /// Sets a setting, or resets it to its default for `None`.
     ///
     /// # Errors
-    /// If there is no such setting, it cannot be set, or not to this value.
+    /// If there is no such setting, or it cannot be set, or not to this value.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), QueryError> {
         if name.len() > NAME_BYTES_MAX {
             let text = format!("the name of a setting has at most {NAME_BYTES_MAX} bytes");
@@ -151,7 +151,7 @@ impl Settings {
             ("statement_timeout", None) => self.statement_timeout = self.default_timeout,
             ("statement_timeout", Some(text)) => {
                 let timeout = timeout(text).ok_or_else(|| invalid(text))?;
-                // No longer than the server lets any statement run.
+                // At most the limit that the server sets for any statement.
                 let wanted = (!timeout.is_zero()).then_some(timeout);
                 self.statement_timeout = match (wanted, self.default_timeout) {
                     (Some(wanted), Some(most)) => Some(wanted.min(most)),
@@ -182,7 +182,7 @@ impl Settings {
             (_, None) if default.is_some() => {
                 self.values.insert(name, default.unwrap_or_default().to_owned());
             }
-            // Names with a dot are a client's own, as in PostgreSQL.
+            // As in PostgreSQL, names with a dot are custom settings.
             (_, Some(text)) if name.contains('.') => {
                 if self.values.len() >= FIXED.len() + DEFAULTS.len() + CUSTOM_SETTINGS_MAX {
                     return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many settings of one session"));
@@ -202,7 +202,7 @@ impl Settings {
         Ok(())
     }
 
-    /// All settings back to their defaults.
+    /// Resets all settings to their defaults.
     pub(crate) fn reset(&mut self) {
         *self = Settings::new(self.default_timeout);
     }
@@ -214,7 +214,7 @@ fn is_utc(text: &str) -> bool {
         .contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// `5000` (milliseconds), `5s`, `2min`, `1h`, `1d`, `250ms`, `10us`.
+/// Parses `5000` (milliseconds), `5s`, `2min`, `1h`, `1d`, `250ms` or `10us`.
 fn timeout(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

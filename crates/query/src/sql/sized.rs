@@ -1,5 +1,5 @@
-//! Expressions that take memory by a number that stands in them, however little they are given: it is refused when it is
-//! too large, before anything is made of it. Rows and batches are bounded elsewhere; these allocate at once.
+//! Rejects expressions that allocate memory according to a number in them, regardless of their input, if that number is
+//! too large. Rows and batches are limited elsewhere; these expressions allocate at once.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -10,19 +10,19 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use crate::error::QueryError;
 use crate::sql::extent::beyond;
 
-/// Most bytes of a value of a type that has a fixed number of them.
+/// Maximum size of a value of a fixed-size type, in bytes.
 const FIXED_BYTES_MAX: usize = 65_536;
-/// What a value whose size is not fixed takes beside its contents, in bytes.
+/// Overhead of a variable-size value, in bytes.
 const OFFSET_BYTES: usize = 16;
-/// Most centroids of an approximate percentile: beyond, it is no better than an exact one.
+/// Maximum centroids of an approximate percentile. With more, it has no advantage over an exact one.
 const CENTROIDS_MAX: i64 = 10_000;
-/// Functions whose second argument is the name of a type.
+/// Functions whose second argument is a type name.
 const CASTS: [&str; 2] = ["arrow_cast", "arrow_try_cast"];
 
 /// Checks the expressions of a plan, before and after they are simplified.
 ///
 /// # Errors
-/// If a number in one is too large.
+/// If a number in an expression is too large.
 pub(crate) fn check(plan: &LogicalPlan) -> Result<(), QueryError> {
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
@@ -43,7 +43,7 @@ fn check_expression(expr: &Expr) -> Result<(), QueryError> {
         Expr::ScalarFunction(call) if CASTS.contains(&call.name()) => match call.args.get(1) {
             Some(Expr::Literal(name, _)) => match name.try_as_str().flatten().map(str::parse::<DataType>) {
                 Some(Ok(data_type)) => check_type(&data_type),
-                // The function says what is wrong with it.
+                // The function itself reports the error.
                 _ => Ok(()),
             },
             _ => Ok(()),
@@ -63,7 +63,8 @@ fn check_type(data_type: &DataType) -> Result<(), QueryError> {
     if bytes > FIXED_BYTES_MAX { Err(beyond("bytes of a fixed size", bytes, FIXED_BYTES_MAX)) } else { Ok(()) }
 }
 
-/// What a value of a type takes, even if it is null, in bytes: a fixed number of elements each takes its place.
+/// Returns the bytes that a value of a type takes even if it is null, because each of a fixed number of elements takes
+/// its place.
 pub(crate) fn fixed_bytes(data_type: &DataType) -> usize {
     match data_type {
         DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0),
@@ -71,7 +72,7 @@ pub(crate) fn fixed_bytes(data_type: &DataType) -> usize {
             let elements = usize::try_from(*elements).unwrap_or(0);
             elements.saturating_mul(fixed_bytes(field.data_type()).max(1))
         }
-        // Elements that there may be: a null has none, but each that there is has its own.
+        // For lists of variable length, a null has no elements, but each existing element takes its full size.
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
@@ -89,12 +90,12 @@ pub(crate) fn fixed_bytes(data_type: &DataType) -> usize {
     }
 }
 
-/// The values come first; what is left of the arguments, if it is a whole number, is how many centroids there may be.
+/// Checks the arguments of a percentile. The values come first; any later integer is the maximum number of centroids.
 fn check_centroids(arguments: &[Expr]) -> Result<(), QueryError> {
     for argument in arguments.iter().skip(1) {
         let number = match argument {
             Expr::Literal(value, _) => value.cast_to(&DataType::Int64).ok(),
-            // Worked out when the plan is simplified, and looked at again.
+            // Evaluated when the plan is simplified, and checked again after that.
             _ => None,
         };
         if let Some(ScalarValue::Int64(Some(number))) = number

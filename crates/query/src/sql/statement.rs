@@ -1,4 +1,5 @@
-//! What a statement asks for: rows, a change of the session, or something that a read-only database refuses.
+//! Classifies a statement: one that returns rows, one that changes the session, or one that a read-only database
+//! rejects.
 
 use datafusion::sql::sqlparser::ast::{
     CopyOption, CopySource, CopyTarget, Expr, ObjectName, ObjectNamePart, Query as SqlQuery, Set, Statement, Value,
@@ -6,51 +7,51 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::error::{QueryError, sqlstate};
 
-/// A statement by what the session does with it.
+/// Treatment of a statement by the session.
 pub(crate) enum Request {
-    /// Plan and run it.
+    /// A query to plan and run.
     Rows,
-    /// Send the rows of a query as copy data.
+    /// A query whose rows are sent as copy data.
     CopyOut(Box<SqlQuery>, CopyForm),
-    /// Change a setting (none: its default) and answer with a tag.
+    /// Changes of settings (`None` for the default), with the command tag.
     Set(Vec<(String, Option<String>)>, &'static str),
-    /// Show a setting; none: all.
+    /// Display of a setting, or of all for `None`.
     Show(Option<String>),
-    /// Begin a transaction.
+    /// Start of a transaction.
     Begin,
-    /// End it. A failed one is rolled back either way.
+    /// End of a transaction. A failed one is rolled back either way.
     End {
-        /// Whether by `COMMIT`.
+        /// Whether it ends by `COMMIT`.
         commit: bool,
     },
-    /// Inside a transaction: a savepoint made, released or rolled back to. Nothing was written, so nothing is undone.
+    /// A savepoint created, released or rolled back to inside a transaction. Nothing was written, so nothing is undone.
     Savepoint(&'static str),
-    /// Forget prepared statements (none: all).
+    /// Removal of a prepared statement, or of all for `None`.
     Deallocate(Option<String>),
-    /// Forget everything of the session.
+    /// Reset of the entire session.
     Discard,
-    /// Settings back to their defaults.
+    /// Reset of all settings to their defaults.
     ResetAll,
-    /// Accepted without effect.
+    /// A statement accepted without effect, with its command tag.
     Nothing(&'static str),
-    /// Refused.
+    /// A rejected statement.
     Refused(QueryError),
 }
 
-/// How `COPY … TO STDOUT` writes.
+/// Format of `COPY … TO STDOUT`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CopyForm {
-    /// CSV instead of PostgreSQL's text format.
+    /// Whether to write CSV instead of PostgreSQL's text format.
     pub(crate) csv: bool,
-    /// First a line with the names.
+    /// Whether to start with a line of column names.
     pub(crate) header: bool,
-    /// Between columns.
+    /// Delimiter between columns.
     pub(crate) delimiter: char,
-    /// For NULL.
+    /// Text for NULL.
     pub(crate) null: String,
 }
 
-/// What a statement asks for.
+/// Classifies a statement.
 pub(crate) fn request(statement: &Statement) -> Request {
     match statement {
         Statement::Query(_) | Statement::Explain { .. } => Request::Rows,
@@ -165,7 +166,7 @@ fn plain(name: &ObjectName) -> String {
     name.0.iter().map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The text of a setting's value; none for `DEFAULT`.
+/// Returns the text of a setting's value, or `None` for `DEFAULT`.
 fn setting_value(values: &[Expr]) -> Option<String> {
     let texts: Vec<String> = values
         .iter()
@@ -184,7 +185,7 @@ fn setting_value(values: &[Expr]) -> Option<String> {
     }
 }
 
-/// Why a statement is not run here: a write, or not offered.
+/// Returns the error for a statement that is not run here: a write, or an unsupported one.
 pub(crate) fn refusal(statement: &Statement) -> QueryError {
     let text = statement.to_string();
     let words: Vec<String> = text.split_whitespace().take(2).map(str::to_uppercase).collect();

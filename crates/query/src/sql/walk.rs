@@ -1,7 +1,7 @@
-//! One walk over a statement for all who look into it.
+//! One traversal of a statement for all visitors.
 //!
-//! sqlparser makes its walk, some five hundred functions, anew for each type that looks: with a type for each purpose this
-//! crate took three times as long to compile.
+//! sqlparser compiles its traversal, some five hundred functions, for each type of visitor. With a type for each
+//! purpose, this crate took three times as long to compile.
 
 use std::ops::ControlFlow;
 
@@ -9,36 +9,36 @@ use datafusion::sql::sqlparser::ast::{Expr, Query, Statement, TableFactor, Visit
 
 use crate::error::QueryError;
 
-/// Whether to go on.
+/// Result of a visit: whether to continue.
 pub(crate) type Step = ControlFlow<QueryError>;
 
-/// What looks at the parts of a statement, each before what is in it, and may change them.
+/// Visitor of a statement's parts, which may change them. Each part is visited before its own parts.
 pub(crate) trait Visitor {
-    /// A query, the whole one or one within.
+    /// Visits a query, the whole one or a nested one.
     fn query(&mut self, _query: &mut Query) -> Step {
         ControlFlow::Continue(())
     }
 
-    /// A query of which all parts were shown.
+    /// Visits a query after all its parts.
     fn after_query(&mut self, _query: &mut Query) -> Step {
         ControlFlow::Continue(())
     }
 
-    /// What stands behind FROM or JOIN.
+    /// Visits an item of FROM or JOIN.
     fn table(&mut self, _table: &mut TableFactor) -> Step {
         ControlFlow::Continue(())
     }
 
-    /// An expression.
+    /// Visits an expression.
     fn expr(&mut self, _expr: &mut Expr) -> Step {
         ControlFlow::Continue(())
     }
 }
 
-/// Shows a statement's parts, in their order.
+/// Visits the parts of a statement in order.
 ///
 /// # Errors
-/// The error that ended it.
+/// If the visitor stops the traversal, with its error.
 pub(crate) fn walk(statement: &mut Statement, look: &mut dyn Visitor) -> Result<(), QueryError> {
     match VisitMut::visit(statement, &mut Walk(look)) {
         ControlFlow::Break(error) => Err(error),
@@ -46,10 +46,10 @@ pub(crate) fn walk(statement: &mut Statement, look: &mut dyn Visitor) -> Result<
     }
 }
 
-/// Shows a query's parts, itself first.
+/// Visits a query and its parts, starting with the query.
 ///
 /// # Errors
-/// The error that ended it.
+/// If the visitor stops the traversal, with its error.
 pub(crate) fn walk_query(query: &mut Query, look: &mut dyn Visitor) -> Result<(), QueryError> {
     match VisitMut::visit(query, &mut Walk(look)) {
         ControlFlow::Break(error) => Err(error),

@@ -1,5 +1,5 @@
-//! The names that SQL knows: schema `public` with the store's tables, `strongback` with its own, and for a
-//! table `a.b` also schema `a` with a table `b`.
+//! Names in SQL: schema `public` with the store's tables, `strongback` with the system tables, and for a table `a.b`
+//! also schema `a` with a table `b`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::table::column;
 pub const DATABASE: &str = "strongback";
 /// Schema of the store's tables.
 pub(crate) const PUBLIC: &str = "public";
-/// Schema of the system tables; also the reserved prefix of the store's own tables.
+/// Schema of the system tables, which is also the reserved prefix of the store's internal tables.
 pub(crate) const SYSTEM: &str = "strongback";
 
-/// Tables of the store, kept as long as the store's catalog stays the same.
+/// Tables of the store at one version of its catalog.
 pub(crate) struct Tables {
     /// Version of the store's catalog.
     pub(crate) version: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The table of an exact name.
+    /// Returns the table of an exact name.
     pub(crate) fn table(&self, name: &str) -> Option<Arc<StoreTable>> {
         let streams = self.streams.get(name)?;
         let mut providers = self.providers.lock();
@@ -48,18 +48,18 @@ impl Tables {
         Some(table)
     }
 
-    /// Exact names that equal a name without regard to case.
+    /// Returns the exact names that equal a name case-insensitively.
     pub(crate) fn candidates(&self, name: &str) -> &[String] {
         self.folded.get(&name.to_lowercase()).map_or(&[], Vec::as_slice)
     }
 
-    /// Exact names, sorted.
+    /// Iterates over the exact names, sorted.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.streams.keys()
     }
 }
 
-/// The database: reads the store's catalog anew whenever its version rose.
+/// The database. It reads the store's catalog again whenever its version increased.
 pub(crate) struct Database {
     store: Store,
     system: Arc<dyn SystemRows>,
@@ -78,7 +78,7 @@ impl Database {
         Database { store, system, tables: Mutex::new(None), registered: RwLock::default() }
     }
 
-    /// The tables of the store now.
+    /// Returns the current tables of the store.
     pub(crate) fn tables(&self) -> Arc<Tables> {
         let catalog = self.store.catalog();
         let mut held = self.tables.lock();
@@ -127,11 +127,11 @@ impl CatalogProvider for DatabaseRef {
     }
 }
 
-/// A database as DataFusion holds it.
+/// Shared reference to the database, as a DataFusion catalog.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseRef(pub(crate) Arc<Database>);
 
-/// The store's tables whose names begin with a prefix, named without it. Without a prefix: `public`.
+/// Schema of the store's tables with a common name prefix, which is removed. Without a prefix, it is `public`.
 #[derive(Debug)]
 struct PrefixSchema {
     database: Arc<Database>,

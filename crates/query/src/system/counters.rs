@@ -1,10 +1,10 @@
-//! The counters of a source, in one table. From it come the columns of `strongback.sources`, what `/api/sources` shows,
-//! and the metrics.
+//! Counters of a source, defined in a single table, from which the columns of `strongback.sources`, the output of
+//! `/api/sources` and the metrics are made.
 
 /// Defines [`SourceCounters`] from the names and meanings of its counters.
 macro_rules! source_counters {
     ($($name:ident: $about:literal,)*) => {
-        /// What was counted of a source since the start of the server.
+        /// Counters of a source since the start of the server.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct SourceCounters {
             $(#[doc = $about] pub $name: u64,)*

@@ -1,5 +1,5 @@
-//! Table functions `latest('pattern')` and `state_at(t, 'pattern')`, and the scalar functions that clients of
-//! PostgreSQL expect.
+//! Table functions `latest('pattern')` and `state_at(t, 'pattern')`, and scalar functions that PostgreSQL clients
+//! expect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::system::tables::{int8, micros, text};
 use crate::table::column::{UTC, timestamp_type};
 use crate::table::{PinnedView, planned};
 
-/// `latest` also shows frames whose source clock runs ahead by at most this.
+/// Maximum time by which a source clock may run ahead for its frames to be included in `latest`.
 pub(crate) const LATEST_AHEAD_NS: i64 = 86_400_000_000_000;
 
-/// `latest('pattern')` or `state_at(t, 'pattern')`.
+/// The table function `latest('pattern')` or `state_at(t, 'pattern')`.
 pub(crate) struct StateFunction {
     /// Whether it takes a time.
     pub(crate) timed: bool,
@@ -59,7 +59,7 @@ impl TableFunctionImpl for StateFunction {
             (false, _) => return plan_err!("latest takes a channel pattern: function latest('pattern')"),
         };
         let arguments = match (time, pattern) {
-            // A statement that is only being described has no values for its parameters yet.
+            // A statement that is only being described has no parameter values yet.
             (_, Expr::Literal(value, _)) if value.is_null() => None,
             (Some(Expr::Literal(value, _)), _) if value.is_null() => None,
             (time, Expr::Literal(pattern, _)) => {
@@ -91,7 +91,7 @@ fn literal_time_ns(expr: &Expr) -> Result<i64> {
         ScalarValue::Int64(Some(time_ns)) => Ok(*time_ns),
         ScalarValue::TimestampNanosecond(Some(time_ns), _) => Ok(*time_ns),
         other => match other.cast_to(&timestamp_type())? {
-            // The whole microsecond: a time read from SQL is floored, the frame it was read from is meant.
+            // Includes the whole microsecond: a time read from SQL is floored, and its frame must be included.
             ScalarValue::TimestampMicrosecond(Some(time_us), _) => {
                 time_us.checked_mul(1_000).and_then(|t| t.checked_add(999)).ok_or_else(out_of_range)
             }
@@ -117,9 +117,9 @@ fn state_schema() -> SchemaRef {
     ]))
 }
 
-/// The rows of a state function; read when the query runs.
+/// Rows of a state function, read when the query runs.
 struct StateTable {
-    /// The time (none: now) and the pattern; none if the statement's parameters have no values.
+    /// Time (`None` for now) and pattern; `None` if the statement's parameters have no values.
     arguments: Option<(Option<i64>, Pattern)>,
     store: Store,
     system: Arc<dyn SystemRows>,
@@ -195,8 +195,8 @@ fn state_columns(rows: &[StateRow]) -> Vec<ArrayRef> {
     ]
 }
 
-/// `now()`: the start of the query, in microseconds as PostgreSQL's, so that arithmetic with it compares with
-/// `time` as it is.
+/// The function `now()`: the start of the query in microseconds, as in PostgreSQL, so that results of arithmetic with
+/// it compare with `time` without conversion.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Now {
     signature: Signature,
@@ -245,7 +245,7 @@ impl ScalarUDFImpl for Now {
     }
 }
 
-/// `current_setting(name [, missing_ok])` of one session.
+/// The function `current_setting(name [, missing_ok])` of one session.
 #[derive(Debug)]
 pub(crate) struct CurrentSetting {
     signature: Signature,
@@ -326,7 +326,7 @@ impl ScalarUDFImpl for CurrentSetting {
         Ok(ColumnarValue::Array(Arc::new(values.finish())))
     }
 
-    /// As a constant it counts where it is copied into rows.
+    /// Folds to a constant, so that its size is counted where it is copied into rows.
     fn simplify(&self, args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
         let value = match args.as_slice() {
             [Expr::Literal(name, _)] => name.try_as_str().flatten().and_then(|name| self.settings.lock().get(name)),
@@ -339,7 +339,7 @@ impl ScalarUDFImpl for CurrentSetting {
     }
 }
 
-/// A function that always says the same.
+/// A function that always returns the same value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Constant {
     name: String,
@@ -349,12 +349,12 @@ pub(crate) struct Constant {
 }
 
 impl Constant {
-    /// Of no arguments.
+    /// Creates a function without arguments.
     pub(crate) fn of_none(name: &str, aliases: &[&str], value: ScalarValue) -> ScalarUDF {
         Self::with_signature(name, aliases, Signature::nullary(Volatility::Stable), value)
     }
 
-    /// Of any arguments.
+    /// Creates a function with any arguments.
     pub(crate) fn of_any(name: &str, value: ScalarValue) -> ScalarUDF {
         Self::with_signature(name, &[], Signature::variadic_any(Volatility::Stable), value)
     }

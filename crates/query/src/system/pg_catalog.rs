@@ -1,4 +1,4 @@
-//! What PostgreSQL's own catalog says about the store's tables, where the library's answer is too coarse.
+//! Corrections to the PostgreSQL catalog of the store's tables, where the library's answer is too coarse.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::{Expr, ident};
 use pgwire::api::Type;
 
-/// `numeric(20,0)`: what holds every u64. No other column of a table is numeric.
+/// Type modifier of `numeric(20,0)`, which holds every u64. No other column type is numeric.
 const NUMERIC_20_MODIFIER: i32 = (20 << 16) + 4;
 
 /// The schema `pg_catalog`.
@@ -38,7 +38,7 @@ impl SchemaProvider for PgCatalog {
     }
 }
 
-/// `pg_attribute` with the precision of numeric columns.
+/// Returns `pg_attribute` with the precision of numeric columns.
 fn with_modifiers(attributes: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
     let numeric = ident("atttypid").eq(lit(Type::NUMERIC.oid() as i32));
     let modifier = when(numeric, lit(NUMERIC_20_MODIFIER)).otherwise(ident("atttypmod"))?;
@@ -55,7 +55,7 @@ fn with_modifiers(attributes: Arc<dyn TableProvider>) -> Result<Arc<dyn TablePro
     Ok(Arc::new(ViewTable::new(plan.build()?, None)))
 }
 
-/// `format_type`, which names a numeric's scale even where it is 0.
+/// The function `format_type`, changed to include the scale of a numeric even if it is 0.
 #[derive(Debug, Hash, PartialEq, Eq)]
 pub(crate) struct FormatType(pub(crate) Arc<ScalarUDF>);
 
@@ -85,7 +85,7 @@ impl ScalarUDFImpl for FormatType {
     }
 }
 
-/// Functions that say the same of everything in the catalog.
+/// Returns functions with the same result for everything in the catalog.
 pub(crate) fn constants() -> [(&'static str, ScalarValue); 3] {
     [
         ("pg_function_is_visible", ScalarValue::from(true)),

@@ -1,4 +1,4 @@
-//! The state of everything at an instant: each channel's newest value, its age, and whether to trust it.
+//! State of channels at an instant: the newest value of each, its age, and its status.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::error::QueryError;
 use crate::system::SystemRows;
 use crate::wire::encode::{f32_text, f64_text};
 
-/// Age beyond which a value of a stream without a fixed cycle is stale.
+/// Age from which a value of a stream without a known period is stale, in nanoseconds.
 pub const STALE_AFTER_NS: i64 = 2_000_000_000;
-/// Expected periods beyond which a value is stale.
+/// Number of expected periods after which a value is stale.
 pub const STALE_AFTER_PERIODS: i64 = 3;
 
-/// How far a value can be trusted.
+/// Trustworthiness of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Within three periods, given or learnt; within 2 s where nothing is known, or less was learnt.
+    /// A value within three periods, given or learnt. Within 2 s if no period is known or the learnt limit is shorter.
     Fresh,
-    /// Older than that.
+    /// An older value.
     Stale,
-    /// Frames after it are known to be missing, or it is known to be unknown.
+    /// A value after which frames are known to be missing, or one known to be unknown.
     Gap,
-    /// There was no value yet.
+    /// No value yet.
     Never,
 }
 
 impl Status {
-    /// `fresh`, `stale`, `gap`, `never`.
+    /// Returns the name: `fresh`, `stale`, `gap` or `never`.
     pub fn name(self) -> &'static str {
         match self {
             Status::Fresh => "fresh",
@@ -42,31 +42,31 @@ impl Status {
 /// The state of one channel.
 #[derive(Clone, Debug)]
 pub struct StateRow {
-    /// Its stream.
+    /// Stream.
     pub stream: Arc<Stream>,
-    /// Its index in the stream's layout.
+    /// Index in the stream's layout.
     pub channel: ChannelIndex,
-    /// Its newest value; none if there was none yet or it is unknown.
+    /// Newest value; `None` if there was none yet or it is unknown.
     pub value: Option<OwnedValue>,
-    /// `time` of that value's frame, nanoseconds since 1970 UTC.
+    /// `time` of that value's frame, in nanoseconds since 1970 UTC.
     pub time_ns: Option<i64>,
-    /// `receive_time` of that value's frame, nanoseconds since 1970 UTC.
+    /// `receive_time` of that value's frame, in nanoseconds since 1970 UTC.
     pub receive_time_ns: Option<i64>,
-    /// From its reception to the instant asked for, or from its `time`: see [`age_of`].
+    /// Age in nanoseconds at the requested instant, from reception or from `time`: see [`age_of`].
     pub age_ns: Option<i64>,
-    /// Period of its stream, given or learnt, in nanoseconds.
+    /// Period of its stream in nanoseconds, given or learnt.
     pub period_ns: Option<i64>,
-    /// Whether to trust it.
+    /// Trustworthiness.
     pub status: Status,
 }
 
 impl StateRow {
-    /// The channel's full name.
+    /// Returns the channel's full name.
     pub fn name(&self) -> String {
         self.stream.key.channel_name(&self.stream.layout.channel(self.channel).name)
     }
 
-    /// The value as a number, where it is one.
+    /// Returns the value as a number, if it is one.
     pub fn number(&self) -> Option<f64> {
         match &self.value {
             Some(OwnedValue::Plain(value)) => value.as_f64(),
@@ -74,7 +74,7 @@ impl StateRow {
         }
     }
 
-    /// The value as text: numbers as PostgreSQL writes them.
+    /// Returns the value as text, with numbers as PostgreSQL writes them.
     pub fn text(&self) -> Option<String> {
         let mut text = String::new();
         put_text(&mut text, self.value.as_ref()?.as_value());
@@ -82,7 +82,7 @@ impl StateRow {
     }
 }
 
-/// Appends a value as text: numbers as PostgreSQL writes them, arrays as `[1,2]`.
+/// Appends a value as text, with numbers as PostgreSQL writes them and arrays as `[1,2]`.
 fn put_text(out: &mut String, value: Value<'_>) {
     match value {
         Value::F32(v) => out.push_str(&f32_text(v)),
@@ -101,32 +101,32 @@ fn put_text(out: &mut String, value: Value<'_>) {
     }
 }
 
-/// Returns how old a value is at an instant. The state of a past instant has the ages of that time line: where `time` is
-/// the source's, data that was written long after its `time` is as old as it was then. Now, it is the reception that
-/// counts, whatever the source's clock says.
+/// Returns the age of a value at an instant. At a past instant, ages follow the time line of that moment: for a stream
+/// with the source's clock, data written long after its `time` is as old as it was then. For the current state, ages
+/// count from reception, regardless of the source's clock.
 fn age_of(stream: &Stream, cell: &StateCell, at_ns: i64, is_now: bool) -> i64 {
     let since = if counts_reception(stream, is_now) { cell.receive_time } else { cell.time };
     at_ns.saturating_sub(since).max(0)
 }
 
-/// Returns whether ages of a stream's values count from their reception.
+/// Reports whether ages of a stream's values count from their reception.
 fn counts_reception(stream: &Stream, is_now: bool) -> bool {
     is_now || stream.clock == Clock::Receive
 }
 
-/// Returns the age from which on values of a stream are stale, and its period, given or learnt.
+/// Returns the age above which values of a stream are stale, and its period, given or learnt.
 fn stale_after(stream: &Stream, system: &dyn SystemRows) -> (i64, Option<i64>) {
     let periods = |period: i64| period.saturating_mul(STALE_AFTER_PERIODS);
     if let Some(given) = stream.expected_period_ns.filter(|period| *period > 0) {
         return (periods(given), Some(given));
     }
-    // What is learnt is an estimate: it gives a slow stream its time, and takes none from a fast one.
+    // A learnt period is an estimate: it may extend the limit for a slow stream, but not shorten it for a fast one.
     let learnt = system.learnt_period_ns(stream.id).filter(|period| *period > 0);
     (learnt.map_or(STALE_AFTER_NS, periods).max(STALE_AFTER_NS), learnt)
 }
 
-/// The state of the chosen channels: values up to `until_ns`, ages from `at_ns`. The two differ only for
-/// `latest`, which also takes frames whose source clock runs ahead.
+/// Returns the state of the selected channels, with values up to `until_ns` and ages from `at_ns`. The two differ only
+/// for `latest`, which includes frames whose source clock runs ahead.
 pub(crate) fn state(
     view: &View,
     system: &dyn SystemRows,
@@ -141,7 +141,7 @@ pub(crate) fn state(
             false => view.state_at(stream.id, until_ns, &channels)?,
         };
         let (stale_after_ns, period_ns) = stale_after(&stream, system);
-        // Gaps are asked for once a stream, from its oldest value on; each value then looks at its own span.
+        // Query gaps once per stream, from its oldest value on. Each value then checks its own span.
         let oldest = cells.iter().flatten().map(|c| c.time).min();
         let gaps = match oldest {
             Some(oldest) => system.open_gaps(stream.id, oldest..at_ns.saturating_add(1).max(oldest)),
@@ -162,7 +162,7 @@ pub(crate) fn state(
                 Some(cell) => {
                     let age_ns = age_of(&stream, &cell, at_ns, until_ns != at_ns);
                     let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
-                    // Received by a clock that ran ahead and was set back: nobody knows how long ago.
+                    // Received by a clock that ran ahead and was set back, so the actual age is unknown.
                     let is_ahead = counts_reception(&stream, until_ns != at_ns) && cell.was_received_ahead_of(at_ns);
                     let status = match (&cell.value, missing) {
                         (None, _) | (_, true) => Status::Gap,

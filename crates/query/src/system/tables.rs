@@ -1,4 +1,4 @@
-//! The tables of schema `strongback`: channels, sources, gaps, events, runs, segments.
+//! Tables of the schema `strongback`: channels, sources, gaps, events, runs, segments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::table::column::{UTC, floor_micros, timestamp_type};
 use crate::table::filter::ALL_TIMES;
 use crate::table::planned;
 
-/// A system table.
+/// Name of a system table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SystemTableName {
     Channels,
@@ -31,7 +31,7 @@ pub(crate) enum SystemTableName {
     Segments,
 }
 
-/// All of them.
+/// All system tables.
 pub(crate) const SYSTEM_TABLES: [SystemTableName; 6] = [
     SystemTableName::Channels,
     SystemTableName::Sources,
@@ -42,7 +42,7 @@ pub(crate) const SYSTEM_TABLES: [SystemTableName; 6] = [
 ];
 
 impl SystemTableName {
-    /// Its name within the schema.
+    /// Returns its name within the schema.
     pub(crate) fn name(self) -> &'static str {
         match self {
             SystemTableName::Channels => "channels",
@@ -139,7 +139,7 @@ impl SystemTableName {
     }
 }
 
-/// A system table: its rows are read when a query scans it.
+/// A system table, whose rows are read when a query scans it.
 pub(crate) struct SystemTable {
     table: SystemTableName,
     store: Store,
@@ -309,7 +309,7 @@ impl SystemTable {
     }
 }
 
-/// `hold` or `linear`.
+/// Returns `hold` or `linear`.
 pub(crate) fn interpolation_name(interpolation: Interpolation) -> &'static str {
     match interpolation {
         Interpolation::Hold => "hold",
@@ -317,22 +317,22 @@ pub(crate) fn interpolation_name(interpolation: Interpolation) -> &'static str {
     }
 }
 
-/// A text column.
+/// Builds a text column.
 pub(crate) fn text<S: AsRef<str>>(values: impl Iterator<Item = S>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
 }
 
-/// An int8 column.
+/// Builds an int8 column.
 pub(crate) fn int8(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(Int64Array::from_iter(values))
 }
 
-/// A timestamptz column from nanoseconds.
+/// Builds a timestamptz column from nanoseconds.
 pub(crate) fn micros(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from_iter(values.map(|v| v.map(floor_micros))).with_timezone(UTC))
 }
 
-/// Counters as int8; beyond 2⁶³ they stay at its end.
+/// Builds an int8 column from counters. Values above 2⁶³ − 1 are capped.
 fn count(values: impl Iterator<Item = u64>) -> ArrayRef {
     int8(values.map(|v| Some(i64::try_from(v).unwrap_or(i64::MAX))))
 }

@@ -1,4 +1,4 @@
-//! Columns of an SQL table: what streams and layouts look like from SQL, and store batches as arrow arrays.
+//! Columns of an SQL table: maps streams and layouts to SQL, and store batches to Arrow arrays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,48 +18,48 @@ use crate::error::QueryError;
 /// Time zone of every time column.
 pub(crate) const UTC: &str = "+00:00";
 
-/// Which of a frame's times.
+/// One of a frame's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FrameTime {
-    /// `time`: one of the two below, by the stream's clock.
+    /// `time`, which is one of the other two, depending on the stream's clock.
     Time,
-    /// When this node received it.
+    /// Time of reception at this node.
     Receive,
-    /// When its source says it was sampled.
+    /// Sampling time stated by its source.
     Source,
 }
 
-/// Where a column's values come from.
+/// Origin of a column's values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ColumnSource {
     /// A time, floored to microseconds.
     Micros(FrameTime),
-    /// The same, exact.
+    /// An exact time in nanoseconds.
     Nanos(FrameTime),
-    /// The unwrapped sequence.
+    /// Unwrapped sequence number.
     Sequence,
     /// A tag of the stream.
     Tag(String),
-    /// Channels of one name; for each stream that has it, the index in its layout.
+    /// Channels of one name, with the index in the layout of each stream that has it.
     Channel {
-        /// The type that holds the values of all streams.
+        /// Type that holds the values of all streams.
         channel_type: ChannelType,
-        /// Sorted by stream.
+        /// Indexes, sorted by stream.
         indices: Vec<(StreamId, ChannelIndex)>,
     },
 }
 
-/// One column of a table.
+/// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableColumn {
-    /// Its name.
+    /// Name.
     pub(crate) name: String,
-    /// Its values.
+    /// Origin of its values.
     pub(crate) source: ColumnSource,
 }
 
 impl TableColumn {
-    /// Its arrow type.
+    /// Returns its Arrow type.
     pub(crate) fn data_type(&self) -> DataType {
         match &self.source {
             ColumnSource::Micros(_) => timestamp_type(),
@@ -69,7 +69,7 @@ impl TableColumn {
         }
     }
 
-    /// The channel of a stream behind it.
+    /// Returns the channel of a stream in this column.
     pub(crate) fn channel(&self, stream: StreamId) -> Option<ChannelIndex> {
         match &self.source {
             ColumnSource::Channel { indices, .. } => {
@@ -88,12 +88,12 @@ impl TableColumn {
     }
 }
 
-/// `timestamptz`.
+/// Returns the type of `timestamptz`.
 pub(crate) fn timestamp_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
 }
 
-/// The arrow type that SQL sees a channel type as: one that PostgreSQL has and that holds every value.
+/// Returns the Arrow type of a channel type in SQL: one that PostgreSQL has and that holds every value.
 pub(crate) fn arrow_type(channel_type: ChannelType) -> DataType {
     match channel_type {
         ChannelType::Bool => DataType::Boolean,
@@ -103,27 +103,27 @@ pub(crate) fn arrow_type(channel_type: ChannelType) -> DataType {
         ChannelType::U64 => DataType::Decimal128(20, 0),
         ChannelType::F32 => DataType::Float32,
         ChannelType::F64 => DataType::Float64,
-        // Which blob it is; its bytes are not for SQL.
+        // The reference of a blob. Its bytes are not available in SQL.
         ChannelType::String | ChannelType::Blob => DataType::Utf8,
         ChannelType::Array(array) => DataType::List(list_field(array)),
     }
 }
 
-/// The field of a list's elements.
+/// Returns the field of a list's elements.
 fn list_field(array: ArrayType) -> Arc<Field> {
     Arc::new(Field::new_list_field(arrow_type(array.element().channel_type()), true))
 }
 
-/// Microseconds of a nanosecond time, floored.
+/// Converts nanoseconds to microseconds, rounding down.
 pub(crate) fn floor_micros(time_ns: i64) -> i64 {
     time_ns.div_euclid(1_000)
 }
 
-/// The columns of a table over all its streams: times and sequence, tags, channels.
+/// Returns the columns of a table over all its streams: times and sequence, tags, channels.
 ///
-/// Channels of one name share a column of the type that holds them all exactly; where there is none, the
-/// later stream's channel goes to `name_<type>`, as the store does within a stream. A channel named as a tag
-/// of another stream becomes `name_field`.
+/// Channels of one name share a column with a type that holds all of them exactly. If there is none, the later stream's
+/// channel gets the column `name_<type>`, as in the store within a stream. A channel with the name of another stream's
+/// tag becomes `name_field`.
 pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
     use FrameTime::{Receive, Source, Time};
     let mut columns: Vec<TableColumn> = [
@@ -140,7 +140,7 @@ pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
     .collect();
     let tags: BTreeSet<&str> = streams.iter().flat_map(|s| s.key.tags.iter().map(|(key, _)| key.as_str())).collect();
     for tag in &tags {
-        // The store keeps reserved names free of tags; one that slipped in stays reachable.
+        // The store does not accept reserved names as tags. If there is one nevertheless, it stays accessible.
         let name = if columns.iter().any(|c| c.name == *tag) { format!("{tag}_tag") } else { (*tag).to_owned() };
         columns.push(TableColumn { name, source: ColumnSource::Tag((*tag).to_owned()) });
     }
@@ -187,21 +187,21 @@ pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
     columns
 }
 
-/// The arrow schema of columns.
+/// Returns the Arrow schema of columns.
 pub(crate) fn table_schema(columns: &[TableColumn]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(|c| Field::new(&c.name, c.data_type(), c.nullable())).collect::<Vec<_>>()))
 }
 
-/// Tag values of streams as one arrow column each, row `i` for stream `i`: what tag filters are tried on.
+/// Returns the values of a tag as an Arrow column with a row per stream, on which tag filters are evaluated.
 pub(crate) fn tag_column(tag: &str, streams: &[Arc<Stream>]) -> ArrayRef {
     let values: DictionaryArray<Int32Type> = streams.iter().map(|s| s.key.tag(tag)).collect();
     Arc::new(values)
 }
 
-/// The arrow array of a column for a batch whose `columns[position]` is its channel.
+/// Builds the Arrow array of a column for a batch in which `columns[position]` is its channel.
 ///
 /// # Errors
-/// If the channel's type no longer fits the column: the catalog changed since the query was planned.
+/// If the channel's type no longer fits the column, because the catalog changed after planning.
 pub(crate) fn batch_array(
     column: &TableColumn,
     batch: &Batch,
@@ -241,7 +241,7 @@ pub(crate) fn batch_array(
     })
 }
 
-/// The catalog changed under a planned query in a way that its types cannot show.
+/// Returns the error for a catalog change that the types of a planned query cannot represent.
 pub(crate) fn changed(column: &str) -> QueryError {
     QueryError::new("40001", format!("column \"{column}\" changed its type while the query ran"))
         .with_hint("Run the query again.")
@@ -262,7 +262,7 @@ fn valid(valid: Option<&[bool]>) -> Option<NullBuffer> {
     valid.map(NullBuffer::from)
 }
 
-/// A channel's column as arrow, widened to a type. None where that type does not hold it.
+/// Converts a channel's column to Arrow, widened to a type. Returns `None` if the type cannot hold it.
 pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef> {
     let nulls = column
         .states
@@ -337,7 +337,7 @@ pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef
     })
 }
 
-/// The tables of a catalog: each name with its streams in the order of their ids.
+/// Returns the tables of a catalog: each name with its streams in the order of their ids.
 pub(crate) fn tables(streams: &StreamList) -> BTreeMap<String, Vec<Arc<Stream>>> {
     let mut tables: BTreeMap<String, Vec<Arc<Stream>>> = BTreeMap::new();
     for stream in streams {

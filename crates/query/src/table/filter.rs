@@ -1,7 +1,7 @@
-//! Filters that a scan answers exactly: ranges of `time` and conditions on tags.
+//! Filters that a scan applies exactly: ranges of `time` and conditions on tags.
 //!
-//! `time` is floored to microseconds, in values and in predicates: `time = x` holds for every frame of that
-//! microsecond, `time > x` begins with the next one. `time_ns` is exact.
+//! `time` is floored to microseconds, in values and in predicates: `time = x` holds for every frame in that
+//! microsecond, and `time > x` begins with the next one. `time_ns` is exact.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use strongback_store::Stream;
 
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, floor_micros, tag_column};
 
-/// Every time: the range of a scan without a filter.
+/// Range of all times, for a scan without a filter.
 pub(crate) const ALL_TIMES: Range<i64> = i64::MIN..i64::MAX;
 
-/// No time at all.
+/// Empty range.
 pub(crate) const NO_TIME: Range<i64> = 0..0;
 
-/// The common part of two ranges.
+/// Returns the intersection of two ranges.
 pub(crate) fn intersect(a: Range<i64>, b: Range<i64>) -> Range<i64> {
     let both = a.start.max(b.start)..a.end.min(b.end);
     if both.start < both.end { both } else { NO_TIME }
 }
 
-/// The nanoseconds that `column op value` admits, for a `time` in microseconds or a `time_ns`.
-/// None for operators that are no range.
+/// Returns the nanoseconds for which `column op value` holds, for a `time` in microseconds or a `time_ns`. Returns
+/// `None` for an operator that does not define a range.
 pub(crate) fn comparison_range(micros: bool, op: Operator, value: i64) -> Option<Range<i64>> {
-    // The end of a scan is exclusive: i64::MAX itself is outside the times that the store accepts.
+    // The end of a scan is exclusive; i64::MAX itself is outside the range of the store.
     let (first, next) = if micros {
         (value.saturating_mul(1_000), value.saturating_add(1).saturating_mul(1_000))
     } else {
@@ -48,7 +48,7 @@ pub(crate) fn comparison_range(micros: bool, op: Operator, value: i64) -> Option
     })
 }
 
-/// The operator with its sides exchanged.
+/// Returns the operator with its sides exchanged.
 pub(crate) fn flipped(op: Operator) -> Option<Operator> {
     Some(match op {
         Operator::Eq => Operator::Eq,
@@ -60,7 +60,7 @@ pub(crate) fn flipped(op: Operator) -> Option<Operator> {
     })
 }
 
-/// Whether a column is `time` (true), `time_ns` (false), or neither.
+/// Returns `Some(true)` for `time`, `Some(false)` for `time_ns`, and `None` for any other column.
 pub(crate) fn time_column(column: &TableColumn) -> Option<bool> {
     match column.source {
         ColumnSource::Micros(FrameTime::Time) => Some(true),
@@ -69,7 +69,7 @@ pub(crate) fn time_column(column: &TableColumn) -> Option<bool> {
     }
 }
 
-/// The nanoseconds that a filter admits, if it says something about `time` alone.
+/// Returns the nanoseconds that a filter admits, if it restricts only `time`.
 pub(crate) fn time_range(filter: &Expr, columns: &[TableColumn]) -> Option<Range<i64>> {
     let side = |expr: &Expr| match expr {
         Expr::Column(column) => columns.iter().find(|c| c.name == column.name).and_then(time_column),
@@ -104,7 +104,7 @@ pub(crate) fn time_range(filter: &Expr, columns: &[TableColumn]) -> Option<Range
     }
 }
 
-/// A literal in the unit of its column; the inner none is SQL's NULL.
+/// Returns a literal in the unit of its column. The inner `None` is SQL's NULL.
 fn literal_time(expr: &Expr, micros: bool) -> Option<Option<i64>> {
     let Expr::Literal(value, _) = expr else { return None };
     match value {
@@ -117,7 +117,7 @@ fn literal_time(expr: &Expr, micros: bool) -> Option<Option<i64>> {
     }
 }
 
-/// Whether a filter speaks of tags alone and says the same each time.
+/// Reports whether a filter depends only on tags and is deterministic.
 pub(crate) fn is_tag_filter(filter: &Expr, columns: &[TableColumn]) -> bool {
     let references = filter.column_refs();
     !references.is_empty()
@@ -145,7 +145,7 @@ fn has_subquery(filter: &Expr) -> bool {
         .unwrap_or(true)
 }
 
-/// The streams whose tags pass all filters, by evaluating them on a table of the tags.
+/// Returns the streams whose tags pass all filters, by evaluating the filters on a table of the tags.
 pub(crate) fn streams_with_tags(
     session: &dyn Session,
     filters: Vec<Expr>,
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(us(Operator::GtEq, 5), 5_000..i64::MAX);
         assert_eq!(us(Operator::Lt, 5), i64::MIN..5_000);
         assert_eq!(us(Operator::LtEq, 5), i64::MIN..6_000);
-        // Before 1970 flooring goes down, not to zero: −1 ns lies in microsecond −1.
+        // Before 1970, flooring rounds down, not towards zero: −1 ns is in microsecond −1.
         assert_eq!(us(Operator::Eq, -1), -1_000..0);
         assert_eq!(floor_micros(-1), -1);
         assert_eq!(comparison_range(false, Operator::Gt, 5), Some(6..i64::MAX));

@@ -1,10 +1,10 @@
-//! Rows of many streams, one stream after the other or all in the order of time, reading no more of each stream
-//! than is needed for the rows taken.
+//! Reads rows of many streams, one stream after another or merged by time, and no more of each stream than the rows
+//! taken require.
 //!
-//! Equal times come in the order of streams, then of rows, or all of it reversed; late frames come in their place.
+//! Rows with equal times are in the order of streams, then of rows, or all reversed. Late frames are in their place.
 //!
-//! In the order of time each stream waits at the first time that it can have: at the start what the store knows
-//! of all its rows, then that of its next row. It is read when no other stream waits at an earlier time.
+//! When merging by time, each stream waits at a lower bound of its next time: at first that of all its rows as known to
+//! the store, then that of its next row. A stream is read when no other one waits at an earlier time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,13 +17,13 @@ use crate::error::QueryError;
 use crate::table::StoreTable;
 use crate::table::column::TableColumn;
 
-/// Fewest rows of a stream that are read at a time when few are wanted of many streams.
+/// Minimum rows of a stream read at a time if few are requested of many streams.
 const BATCH_ROWS_MIN: usize = 64;
 
-/// Memory that the batches of merged streams should not exceed, in bytes; a cell counts as 16.
+/// Target for the memory of the batches of merged streams, in bytes, where a cell counts as 16.
 const BATCHES_BYTES: usize = 32 << 20;
 
-/// Which times come first.
+/// Direction of the order by time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TimeOrder {
     Ascending,
@@ -31,7 +31,7 @@ pub(crate) enum TimeOrder {
 }
 
 impl TimeOrder {
-    /// Ascends in this order. The store takes no time whose negation would overflow.
+    /// Returns a key that ascends in this order. The store accepts no time whose negation overflows.
     fn key(self, time: i64) -> i64 {
         match self {
             TimeOrder::Ascending => time,
@@ -40,27 +40,27 @@ impl TimeOrder {
     }
 }
 
-/// What is read.
+/// Parameters of a read.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) columns: Arc<Vec<TableColumn>>,
     pub(crate) time: Range<i64>,
-    /// None: one stream after the other, rows as they were stored.
+    /// Order; `None` to read one stream after another, with rows as stored.
     pub(crate) order: Option<TimeOrder>,
-    /// Most rows that will be taken.
+    /// Maximum rows that will be taken.
     pub(crate) most: usize,
 }
 
-/// Consecutive rows of a batch, in the order that they come.
+/// Consecutive rows of a batch, in reading order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
     pub(crate) rows: Range<usize>,
-    /// Last row first.
+    /// Whether the last row comes first.
     pub(crate) descending: bool,
 }
 
 impl Run {
-    /// Each of its rows.
+    /// Iterates over its rows.
     pub(crate) fn each(&self) -> impl Iterator<Item = usize> + use<> {
         let Range { start, end } = self.rows;
         let descending = self.descending;
@@ -68,30 +68,32 @@ impl Run {
     }
 }
 
-/// A stream's batch and where the columns of the result lie in it.
+/// A batch of a stream, with the positions of the result's columns in it.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredRows<'a> {
     pub(crate) columns: &'a [TableColumn],
     pub(crate) stream: &'a Stream,
     pub(crate) batch: &'a Batch,
-    /// For each column its channel in the batch, if the stream has it.
+    /// For each column, the position of its channel in the batch, if the stream has it.
     pub(crate) positions: &'a [Option<usize>],
 }
 
-/// What a caller makes of each batch, once.
+/// Preparation of each batch, done once.
 pub(crate) trait Prepare {
-    /// What it makes.
+    /// Prepared form of a batch.
     type Made;
 
+    /// Prepares a batch.
+    ///
     /// # Errors
-    /// What keeps the batch from being used.
+    /// If the batch cannot be used.
     fn prepare(&self, from: StoredRows<'_>) -> Result<Self::Made, QueryError>;
 
-    /// Most rows of the batch that may come at once: at least one.
+    /// Returns the maximum rows of the batch to return at once, at least one.
     fn most(&self, made: &Self::Made) -> usize;
 }
 
-/// The next rows, and the stream whose they are; none at the end.
+/// The next rows with their stream; `None` at the end.
 pub(crate) type Found<'a, M> = Option<(&'a mut StreamHead<M>, Run)>;
 
 /// The streams being read. `M` is what is made of their batches.
@@ -100,9 +102,9 @@ pub(crate) struct Merge<M> {
     wanted: Wanted,
     batch_rows: usize,
     heads: Vec<StreamHead<M>>,
-    /// Without an order: the stream being read.
+    /// Stream being read, without an order.
     current: usize,
-    /// In an order: where each stream waits, by the order's key.
+    /// Key at which each stream waits, with an order.
     waiting: BinaryHeap<Reverse<(i64, usize)>>,
 }
 
@@ -110,7 +112,7 @@ impl<M> Merge<M> {
     pub(crate) fn new(view: View, mut streams: Vec<Arc<Stream>>, wanted: Wanted) -> Self {
         let mut waiting = BinaryHeap::new();
         if wanted.order == Some(TimeOrder::Descending) {
-            // The order in which the oldest come first, reversed.
+            // The reverse of the ascending order.
             streams.reverse();
         }
         if let Some(order) = wanted.order {
@@ -125,7 +127,7 @@ impl<M> Merge<M> {
         }
         let batch_rows = match wanted.order {
             Some(_) if streams.len() > 1 => {
-                // Twice what each stream gives on average.
+                // Twice the average rows per stream.
                 let share = wanted.most.saturating_mul(2) / streams.len();
                 let bounded = BATCHES_BYTES / 16 / streams.len() / wanted.columns.len().max(1);
                 wanted.most.min(share.max(BATCH_ROWS_MIN)).min(bounded.max(1))
@@ -136,17 +138,17 @@ impl<M> Merge<M> {
         Merge { view, wanted, batch_rows, heads, current: 0, waiting }
     }
 
-    /// The next rows, at least one and at most `most`, and what was made of their batch.
+    /// Returns the next rows, at least one and at most `most`, with their stream's prepared batch.
     ///
     /// # Errors
-    /// If the store cannot be read, or `prepare` says so.
+    /// If the store cannot be read, or `prepare` fails.
     pub(crate) fn next<P: Prepare<Made = M>>(&mut self, prepare: &P, most: usize) -> Result<Found<'_, M>, QueryError> {
         let share = (self.batch_rows, self.heads.len());
         let Some(order) = self.wanted.order else { return self.next_unordered(prepare, most) };
         while let Some(Reverse((_, at))) = self.waiting.pop() {
             let head = &mut self.heads[at];
             if head.rows.is_empty() {
-                // Only now is its next row known; another stream may come before it.
+                // Only now is its next row known. Another stream may precede it.
                 if head.read(&self.view, &self.wanted, share, prepare)?
                     && let Some(time) = head.time_ahead(0)
                 {
@@ -154,7 +156,7 @@ impl<M> Merge<M> {
                 }
                 continue;
             }
-            // Equal times come in the order of their streams.
+            // Rows with equal times are in stream order.
             let other = self.waiting.peek().map(|Reverse(key)| *key);
             let most = head.most(prepare).min(most).max(1);
             let mut rows = 1;
@@ -168,7 +170,7 @@ impl<M> Merge<M> {
             let run = head.take(rows);
             let next = head.time_ahead(0).unwrap_or(last);
             self.waiting.push(Reverse((order.key(next), at)));
-            // Borrowed again: the loop needs it for itself.
+            // Borrowed again, because the loop needs the first borrow.
             return Ok(self.heads.get_mut(at).map(|head| (head, run)));
         }
         Ok(None)
@@ -188,31 +190,31 @@ impl<M> Merge<M> {
     }
 }
 
-/// The place in one stream.
+/// Read position in one stream.
 pub(crate) struct StreamHead<M> {
     stream: Arc<Stream>,
     source: Option<RowSource>,
     positions: Vec<Option<usize>>,
-    /// What was read last, and what was made of it.
+    /// Batches last read, with their prepared forms.
     batches: Vec<(Arc<Batch>, M)>,
-    /// Rows of these batches that come after those of `rows`.
+    /// Further runs in these batches, after `rows`.
     runs: VecDeque<OrderedRun>,
-    /// The batch whose rows come now, and those of them that are still to come.
+    /// Index of the current batch, whose remaining rows are `rows`.
     batch: usize,
     rows: Range<usize>,
     descending: bool,
 }
 
-/// Where a stream's rows come from.
+/// Source of a stream's rows.
 enum RowSource {
-    /// As they are stored: without an order, or because they ascend in time.
+    /// Rows as stored, either without an order or because they ascend in time.
     Stored(Box<Scanner>),
-    /// Some are late.
+    /// Rows sorted by time, because some are late.
     Ordered(Box<OrderedRuns>),
 }
 
 impl RowSource {
-    /// Reads on; none at the end.
+    /// Reads the next batches. Returns `None` at the end.
     fn read(&mut self) -> Result<Option<OrderedBatches>, QueryError> {
         match self {
             RowSource::Ordered(runs) => Ok(runs.next().transpose()?),
@@ -241,7 +243,7 @@ impl<M> StreamHead<M> {
         }
     }
 
-    /// Goes on to the next run; false if there is none.
+    /// Advances to the next run. Returns `false` if there is none.
     fn read<P: Prepare<Made = M>>(
         &mut self,
         view: &View,
@@ -292,13 +294,13 @@ impl<M> StreamHead<M> {
         self.batches.get(self.batch).map_or(1, |(_, made)| prepare.most(made))
     }
 
-    /// The time of the row of the run that comes after that many others.
+    /// Returns the time of the row `rows` positions ahead in the current run.
     fn time_ahead(&self, rows: usize) -> Option<i64> {
         let (batch, _) = self.batches.get(self.batch).filter(|_| rows < self.rows.len())?;
         Some(batch.time(if self.descending { self.rows.end - 1 - rows } else { self.rows.start + rows }))
     }
 
-    /// Takes rows of the run, as many as it still has.
+    /// Takes up to `most` rows of the current run.
     fn take(&mut self, most: usize) -> Run {
         let Range { start, end } = self.rows;
         let count = most.min(end - start);
@@ -307,12 +309,12 @@ impl<M> StreamHead<M> {
         Run { rows, descending: self.descending }
     }
 
-    /// What was made of its batch.
+    /// Returns the prepared form of the current batch.
     pub(crate) fn made(&mut self) -> Option<&mut M> {
         self.batches.get_mut(self.batch).map(|(_, made)| made)
     }
 
-    /// Its batch, and what was made of it.
+    /// Returns the current batch with its prepared form.
     pub(crate) fn stored<'a>(&'a self, columns: &'a [TableColumn]) -> Option<(StoredRows<'a>, &'a M)> {
         let (batch, made) = self.batches.get(self.batch)?;
         Some((StoredRows { columns, stream: &self.stream, batch, positions: &self.positions }, made))
@@ -350,7 +352,7 @@ mod tests {
         }
     }
 
-    /// 100 streams of 300 frames, one a second; the first 50 ended 100 s earlier.
+    /// Creates a store of 100 streams with 300 frames each, one per second. The first 50 ended 100 s earlier.
     fn store(dir: &std::path::Path) -> (Store, Vec<Arc<Stream>>) {
         let store = Store::open(dir, StoreOptions { log_bytes: 8 << 20, ..StoreOptions::default() }, 0).unwrap();
         let mut streams = Vec::new();

@@ -1,5 +1,5 @@
-//! The scan of a table as DataFusion runs it: streams side by side, or merged by time where the query sorts by
-//! it, so that a limit reads only the rows it returns.
+//! The scan of a table for DataFusion: streams in parallel, or merged by time if the query sorts by it, so that a limit
+//! reads only the rows it returns.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,18 +25,18 @@ use crate::error::QueryError;
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
 
-/// Streams up to which each is a partition of its own, so that its order can be declared.
+/// Maximum streams for which each is a separate partition, so that its order can be declared.
 const ORDERED_PARTITIONS_MAX: usize = 16;
 
 /// Batches between two yields to the runtime, so that a scan can always be cancelled.
 const BATCHES_BETWEEN_YIELDS: usize = 8;
 
-/// Rows of the first merged batch: perhaps they are enough. Each that follows has twice as many, up to the most.
+/// Rows of the first merged batch, which may suffice. Each later batch has twice as many, up to the maximum.
 const MERGED_ROWS_FIRST: usize = 64;
-/// Most rows of a merged batch.
+/// Maximum rows of a merged batch.
 const MERGED_ROWS_MAX: usize = 4_096;
 
-/// Streams of a table in a view, some columns, a range of `time`.
+/// Scan of streams of a table in a view, for some columns and a range of `time`.
 #[derive(Clone)]
 pub(crate) struct StoreScan {
     view: View,
@@ -44,7 +44,7 @@ pub(crate) struct StoreScan {
     time: Range<i64>,
     columns: Arc<Vec<TableColumn>>,
     schema: SchemaRef,
-    /// Merged by `time`: one partition.
+    /// Order by `time`, for a merged scan with one partition.
     order: Option<TimeOrder>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
@@ -52,7 +52,7 @@ pub(crate) struct StoreScan {
 }
 
 impl StoreScan {
-    /// `partitions_wanted`: how many streams of rows the query can use at once.
+    /// Creates a scan. `partitions_wanted` is the number of partitions that the query can use at once.
     pub(crate) fn new(
         view: View,
         streams: Vec<Arc<Stream>>,
@@ -74,12 +74,12 @@ impl StoreScan {
         StoreScan { view, partitions, time, columns, schema, order: None, fetch, properties, metrics }
     }
 
-    /// The same in one partition and in an order, at most `fetch` rows of it. None if that cannot be had without a sort.
-    /// What of streams with late frames is sorted on the way is sorted slice by slice of time.
+    /// Returns the same scan as one partition in an order, with at most `fetch` rows, or `None` if that requires a
+    /// sort. Rows of streams with late frames are sorted one time slice at a time.
     pub(crate) fn merged(&self, order: &[PhysicalSortExpr], fetch: Option<usize>) -> Option<StoreScan> {
         let [key] = order else { return None };
         let column = self.columns.get(key.expr.downcast_ref::<ColumnExpr>()?.index())?;
-        // A limit of its own chose its rows without the order.
+        // Its own limit selected rows without the order.
         if self.fetch.is_some() || !follows_time(column, self.streams()) {
             return None;
         }
@@ -106,7 +106,7 @@ fn properties(schema: &SchemaRef, orders: Vec<LexOrdering>, partitions: usize) -
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
-/// Whether a column ascends with `time` in these streams.
+/// Reports whether a column ascends with `time` in these streams.
 fn follows_time(column: &TableColumn, streams: impl Iterator<Item = impl AsRef<Stream>>) -> bool {
     match column.source {
         ColumnSource::Micros(FrameTime::Time) | ColumnSource::Nanos(FrameTime::Time) => true,
@@ -118,7 +118,7 @@ fn follows_time(column: &TableColumn, streams: impl Iterator<Item = impl AsRef<S
     }
 }
 
-/// Columns that ascend with the frames of each of these streams in a view, if their order is known.
+/// Returns the columns that ascend with the frames of each of these streams in a view, if their order is known.
 fn orders(view: &View, streams: &[Arc<Stream>], projected: &[TableColumn]) -> Vec<LexOrdering> {
     if !streams.iter().all(|s| view.time_sorted(s.id)) {
         return Vec::new();
@@ -228,7 +228,7 @@ impl ExecutionPlan for StoreScan {
     }
 }
 
-/// The rows of a partition, batch by batch.
+/// Rows of a partition, batch by batch.
 struct Batches {
     merge: Merge<MergedBatch>,
     schema: SchemaRef,
@@ -237,11 +237,11 @@ struct Batches {
     rows: usize,
     /// Merged batches so far.
     made: u64,
-    /// Rows that the store gave.
+    /// Rows read from the store.
     read: Count,
 }
 
-/// A batch of a stream, and which merged batch it last became part of, at which place.
+/// A batch of a stream, with the merged batch that last included it and its index there.
 struct MergedBatch {
     batch: RecordBatch,
     place: Option<(u64, usize)>,
@@ -269,7 +269,7 @@ impl Batches {
     fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
         let prepare = ToRecordBatch { schema: &self.schema, read: &self.read };
         if !self.ordered {
-            // A run is a whole batch: nothing bounds it.
+            // A run is a whole batch, without a limit.
             let Some((head, _)) = self.merge.next(&prepare, usize::MAX)? else { return Ok(None) };
             return Ok(head.made().map(|made| made.batch.clone()));
         }
@@ -299,7 +299,7 @@ impl Batches {
     }
 }
 
-/// The columns of a table for one batch of a stream.
+/// Builds the columns of a table for one batch of a stream.
 fn record_batch(schema: &SchemaRef, from: StoredRows<'_>) -> Result<RecordBatch, QueryError> {
     let arrays = from
         .columns

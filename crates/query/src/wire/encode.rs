@@ -1,4 +1,4 @@
-//! Values as PostgreSQL's wire carries them, text and binary: from arrow arrays and straight from the store.
+//! Encodes values for the PostgreSQL protocol as text and binary, from Arrow arrays and directly from the store.
 
 use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -18,12 +18,12 @@ use strongback_store::{Batch, ChannelType, Date, ElementType, Stream, Value};
 use crate::error::{QueryError, sqlstate};
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, floor_micros};
 
-/// Microseconds from 1970 to 2000, where PostgreSQL counts from.
+/// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 pub(crate) const EPOCH_2000_US: i64 = 946_684_800_000_000;
 /// Days from 1970 to 2000.
 pub(crate) const EPOCH_2000_DAYS: i32 = 10_957;
 
-/// The wire type of a result column.
+/// Returns the wire type of a result column.
 pub(crate) fn wire_type(field: &Arc<Field>) -> Result<Type, QueryError> {
     match field.data_type() {
         DataType::Null => Ok(Type::TEXT),
@@ -48,7 +48,7 @@ fn is_dictionary(element: &Field) -> bool {
     matches!(element.data_type(), DataType::Dictionary(..))
 }
 
-/// The same list with its elements themselves in the place of keys.
+/// Returns the same list type with plain elements in place of dictionary keys.
 fn plain_list(list: &Field, element: &Field) -> Arc<Field> {
     let plain = match element.data_type() {
         DataType::Dictionary(_, values) => element.clone().with_data_type(values.as_ref().clone()),
@@ -57,7 +57,7 @@ fn plain_list(list: &Field, element: &Field) -> Arc<Field> {
     Arc::new(list.clone().with_data_type(DataType::List(Arc::new(plain))))
 }
 
-/// The type of arrays of a type, of those that channels of arrays have.
+/// Returns the array type of an element type, for types that array channels have.
 fn array_of(element: &Type) -> Option<Type> {
     Some(match *element {
         Type::BOOL => Type::BOOL_ARRAY,
@@ -71,7 +71,7 @@ fn array_of(element: &Type) -> Option<Type> {
     })
 }
 
-/// The type of the elements of one of these.
+/// Returns the wire type of an array channel's elements.
 fn element_of(kind: ElementType) -> Type {
     match kind {
         ElementType::Bool => Type::BOOL,
@@ -84,10 +84,10 @@ fn element_of(kind: ElementType) -> Type {
     }
 }
 
-/// Longest list, as it is written, in bytes.
+/// Maximum size of an encoded list, in bytes.
 const LIST_BYTES_MAX: usize = 64 << 20;
 
-/// Writes an array of one dimension; `put` writes an element as a value of its own.
+/// Writes a one-dimensional array, in which `put` writes each element as a separate value.
 fn put_list(
     out: &mut BytesMut,
     (element, len): (&Type, usize),
@@ -104,7 +104,7 @@ fn put_list(
     };
     out.put_i32(0);
     if binary {
-        // Dimensions, whether any element is null, type; length and first index. None at all has no dimension.
+        // Dimensions, whether any element is null, type; then length and first index. An empty array has no dimension.
         for field in [i32::from(len > 0), 0, element.oid() as i32] {
             out.put_i32(field);
         }
@@ -142,7 +142,7 @@ fn put_list(
     Ok(())
 }
 
-/// `pg_type.typlen` of a type: its bytes, −1 if they vary.
+/// Returns `pg_type.typlen` of a type: its size in bytes, or −1 if that varies.
 pub(crate) fn type_len(kind: &Type) -> i16 {
     match *kind {
         Type::BOOL | Type::CHAR => 1,
@@ -166,7 +166,7 @@ fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Writes what `write` appends, with its length before it.
+/// Writes the output of `write`, preceded by its length.
 fn put_sized(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let at = out.len();
     out.put_i32(0);
@@ -199,7 +199,7 @@ put_integer!(put_i64, i64);
 pub(crate) fn put_f32(out: &mut BytesMut, value: f32, binary: bool) {
     match binary {
         true => put_bytes(out, &value.to_be_bytes()),
-        // Within these the shortest text has no exponent, here as in PostgreSQL.
+        // In this range, the shortest text has no exponent, here as in PostgreSQL.
         false if (1e-4..1e6).contains(&value.abs()) => put_plain(out, zmij::Buffer::new().format_finite(value)),
         false => put_sized(out, |out| {
             float_text(out, value.is_nan(), value.is_infinite(), value < 0.0, 6, format_args!("{value:e}"))
@@ -227,20 +227,20 @@ pub(crate) fn f64_text(value: f64) -> String {
     sized_text(|out| put_f64(out, value, false))
 }
 
-/// Returns the text of a value that is written behind its size.
+/// Returns the text of a value that is written after its size.
 fn sized_text(write: impl FnOnce(&mut BytesMut)) -> String {
     let mut out = BytesMut::new();
     write(&mut out);
     String::from_utf8_lossy(out.get(4..).unwrap_or_default()).into_owned()
 }
 
-/// A number without an exponent; PostgreSQL writes `1`, not `1.0`.
+/// Writes a number without an exponent. PostgreSQL writes `1`, not `1.0`.
 fn put_plain(out: &mut BytesMut, text: &str) {
     put_bytes(out, text.strip_suffix(".0").unwrap_or(text).as_bytes());
 }
 
-/// The shortest text that reads back as the same bits, laid out as PostgreSQL does: plain between 10⁻⁴ and
-/// 10^`plain`, with an exponent of at least two digits beyond.
+/// Writes the shortest text that parses to the same bits, in PostgreSQL's form: plain between 10⁻⁴ and 10^`plain`,
+/// otherwise with an exponent of at least two digits.
 fn float_text(out: &mut BytesMut, nan: bool, infinite: bool, negative: bool, plain: i32, e: std::fmt::Arguments<'_>) {
     if nan {
         return out.put_slice(b"NaN");
@@ -308,7 +308,7 @@ impl<const N: usize> std::fmt::Write for Text<N> {
     }
 }
 
-/// A timestamp, microseconds since 1970.
+/// Writes a timestamp, in microseconds since 1970.
 pub(crate) fn put_timestamp(out: &mut BytesMut, time_us: i64, zoned: bool, binary: bool) {
     match binary {
         true => put_bytes(out, &time_us.saturating_sub(EPOCH_2000_US).to_be_bytes()),
@@ -316,7 +316,7 @@ pub(crate) fn put_timestamp(out: &mut BytesMut, time_us: i64, zoned: bool, binar
     }
 }
 
-/// A timestamp as text: `2026-11-20 17:09:43.123456+00`.
+/// Formats a timestamp, such as `2026-11-20 17:09:43.123456+00`.
 pub(crate) fn timestamp_text(time_us: i64, zoned: bool) -> String {
     let mut out = BytesMut::new();
     write_timestamp(&mut out, time_us, zoned);
@@ -337,7 +337,7 @@ fn write_timestamp(out: &mut BytesMut, time_us: i64, zoned: bool) {
     }
 }
 
-/// `17:09:43.123456`, without trailing zeros of the fraction.
+/// Writes a time such as `17:09:43.123456`, without trailing zeros in the fraction.
 fn write_time(out: &mut BytesMut, of_day_us: i64) {
     let (seconds, fraction) = (of_day_us / 1_000_000, of_day_us % 1_000_000);
     put_two(out, seconds / 3_600);
@@ -367,7 +367,8 @@ fn put_two(out: &mut BytesMut, value: i64) {
     out.put_u8(b'0' + (value % 10) as u8);
 }
 
-/// `2026-11-20` of a day since 1970 in the proleptic Gregorian calendar; returns whether it lies before Christ.
+/// Writes a date such as `2026-11-20`, for a day since 1970 in the proleptic Gregorian calendar. Returns whether it is
+/// BC.
 fn write_date(out: &mut BytesMut, days: i64) -> bool {
     let Date { year, month, day } = Date::of_days(days);
     let shown = if year > 0 { year } else { 1 - year };
@@ -384,7 +385,7 @@ fn write_date(out: &mut BytesMut, days: i64) -> bool {
     year <= 0
 }
 
-/// A decimal: `value` · 10^−`scale`.
+/// Writes a decimal: `value` · 10^−`scale`.
 pub(crate) fn put_numeric(out: &mut BytesMut, value: i128, scale: i8, binary: bool) {
     if !binary {
         return put_sized(out, |out| {
@@ -402,7 +403,7 @@ pub(crate) fn put_numeric(out: &mut BytesMut, value: i128, scale: i8, binary: bo
             let _ = write!(out, "{sign}{}.{:0width$}", magnitude / unit, magnitude % unit);
         });
     }
-    // Digits to the base 10,000, aligned to the decimal point: the lowest takes the padding.
+    // Base-10,000 digits, aligned to the decimal point: the lowest digit includes the padding.
     let (value, places) = match scale {
         0.. => (value, scale as u32),
         _ => (value.saturating_mul(10i128.saturating_pow(u32::from(scale.unsigned_abs()))), 0),
@@ -459,10 +460,10 @@ fn put_interval(out: &mut BytesMut, months: i32, days: i32, micros: i64, binary:
     });
 }
 
-/// Writes a cell of an arrow array.
+/// Writes a cell of an Arrow array.
 ///
 /// # Errors
-/// If the type has no wire form.
+/// If the type has no wire format.
 pub(crate) fn put_arrow(
     out: &mut BytesMut,
     array: &ArrayRef,
@@ -531,7 +532,7 @@ pub(crate) fn put_arrow(
             put_arrow(out, &values, key, &Field::new("", values.data_type().clone(), true), kind, binary)?;
         }
         DataType::List(element) if is_dictionary(element) => {
-            // As that of tags collected.
+            // Dictionary elements, such as those of aggregated tags.
             let field = plain_list(field, element);
             let list = cast(&array.slice(row, 1), field.data_type()).map_err(DataFusionError::from)?;
             put_arrow(out, &list, 0, &field, kind, binary)?;
@@ -555,8 +556,8 @@ pub(crate) fn put_arrow(
     Ok(())
 }
 
-/// Writes a cell straight from the store. `position` is the column's channel in the batch, if its stream has it.
-/// False if the channel's type no longer fits the column.
+/// Writes a cell directly from the store. `position` is the column's channel in the batch, if its stream has it.
+/// Returns `false` if the channel's type no longer fits the column.
 pub(crate) fn put_store(
     out: &mut BytesMut,
     column: &TableColumn,
@@ -667,7 +668,7 @@ mod tests {
             assert_eq!(got, want);
             assert_eq!(got.parse::<f64>().unwrap().to_bits(), value.to_bits());
         }
-        // As the standard library's digits laid out one by one, but for ties between two shortest texts.
+        // Matches the standard library's digits in PostgreSQL's form, except for ties between two shortest texts.
         let mut bits = 88_172_645_463_325_252u64;
         for _ in 0..20_000 {
             bits ^= bits << 13;

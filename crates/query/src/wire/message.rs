@@ -1,4 +1,4 @@
-//! Messages of PostgreSQL's protocol 3.0: read without trust, written without copies.
+//! Messages of PostgreSQL's protocol 3.0: parsed as untrusted input, written without copies.
 
 use bytes::{BufMut, BytesMut};
 use pgwire::api::Type;
@@ -6,21 +6,21 @@ use pgwire::api::Type;
 use super::encode::type_len;
 use crate::error::{QueryError, sqlstate};
 
-/// Longest message accepted from a client, in bytes.
+/// Maximum message accepted from a client, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Longest first message accepted, in bytes (as PostgreSQL).
+/// Maximum startup message accepted, in bytes (as in PostgreSQL).
 pub(crate) const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// `SSLRequest` instead of a version.
+/// Code of `SSLRequest`, in place of a version.
 pub(crate) const SSL_REQUEST: i32 = 80_877_103;
-/// `GSSENCRequest` instead of a version.
+/// Code of `GSSENCRequest`, in place of a version.
 pub(crate) const GSS_REQUEST: i32 = 80_877_104;
-/// `CancelRequest` instead of a version.
+/// Code of `CancelRequest`, in place of a version.
 pub(crate) const CANCEL_REQUEST: i32 = 80_877_102;
 /// Major version of the protocol.
 pub(crate) const PROTOCOL_MAJOR: i32 = 3;
 
-/// Reads fields of a message's body.
+/// Parser of a message's body.
 pub(crate) struct Body<'a>(pub(crate) &'a [u8]);
 
 fn violation(what: &str) -> QueryError {
@@ -28,7 +28,7 @@ fn violation(what: &str) -> QueryError {
 }
 
 impl<'a> Body<'a> {
-    /// That many bytes.
+    /// Reads `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], QueryError> {
         let (head, rest) = self.0.split_at_checked(count).ok_or_else(|| violation("it ends too early"))?;
         self.0 = rest;
@@ -49,12 +49,12 @@ impl<'a> Body<'a> {
         Ok(i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A count of things that follow: not negative (the wire's 16 bits are unsigned).
+    /// Reads a count. It is not negative, because the 16 bits on the wire are unsigned.
     pub(crate) fn count(&mut self) -> Result<usize, QueryError> {
         Ok(usize::from(self.i16()? as u16))
     }
 
-    /// Text up to its NUL.
+    /// Reads text up to its NUL.
     pub(crate) fn text(&mut self) -> Result<&'a str, QueryError> {
         let end = self.0.iter().position(|b| *b == 0).ok_or_else(|| violation("a text has no end"))?;
         let text = std::str::from_utf8(&self.0[..end])
@@ -63,7 +63,7 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
-    /// Bytes with their length before them; none if that is −1.
+    /// Reads bytes preceded by their length. Returns `None` if that is −1.
     pub(crate) fn sized(&mut self) -> Result<Option<&'a [u8]>, QueryError> {
         match self.i32()? {
             -1 => Ok(None),
@@ -75,7 +75,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Writes a message: its tag, its length, and what `write` appends.
+/// Writes a message: its tag, its length, and the output of `write`.
 pub(crate) fn put(out: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)) {
     out.put_u8(tag);
     let at = out.len();
@@ -85,14 +85,14 @@ pub(crate) fn put(out: &mut BytesMut, tag: u8, write: impl FnOnce(&mut BytesMut)
     out[at..at + 4].copy_from_slice(&size.to_be_bytes());
 }
 
-/// Appends text and its NUL. A NUL inside would end it early: it goes no further.
+/// Appends text and a NUL. Text is cut at an embedded NUL, which would end it early.
 pub(crate) fn put_text(out: &mut BytesMut, text: &str) {
     let text = text.split('\0').next().unwrap_or_default();
     out.put_slice(text.as_bytes());
     out.put_u8(0);
 }
 
-/// `ErrorResponse`. After a fatal one the connection ends.
+/// Writes `ErrorResponse`. After a fatal error, the connection ends.
 pub(crate) fn put_error(out: &mut BytesMut, error: &QueryError, fatal: bool) {
     let severity = if fatal { "FATAL" } else { "ERROR" };
     put(out, b'E', |out| {
@@ -106,7 +106,7 @@ pub(crate) fn put_error(out: &mut BytesMut, error: &QueryError, fatal: bool) {
     });
 }
 
-/// `NoticeResponse`, a warning.
+/// Writes `NoticeResponse` with a warning.
 pub(crate) fn put_warning(out: &mut BytesMut, code: &str, message: &str) {
     put(out, b'N', |out| {
         for (field, text) in [(b'S', "WARNING"), (b'V', "WARNING"), (b'C', code), (b'M', message)] {
@@ -117,7 +117,7 @@ pub(crate) fn put_warning(out: &mut BytesMut, code: &str, message: &str) {
     });
 }
 
-/// `ParameterStatus`.
+/// Writes `ParameterStatus`.
 pub(crate) fn put_parameter_status(out: &mut BytesMut, name: &str, value: &str) {
     put(out, b'S', |out| {
         put_text(out, name);
@@ -125,7 +125,7 @@ pub(crate) fn put_parameter_status(out: &mut BytesMut, name: &str, value: &str) 
     });
 }
 
-/// `CommandComplete`.
+/// Writes `CommandComplete`.
 pub(crate) fn put_complete(out: &mut BytesMut, tag: &str) {
     put(out, b'C', |out| put_text(out, tag));
 }
@@ -135,11 +135,11 @@ pub(crate) fn put_complete(out: &mut BytesMut, tag: &str) {
 pub(crate) struct ResultColumn {
     pub(crate) name: String,
     pub(crate) kind: Type,
-    /// `pg_attribute.atttypmod`: −1 for none.
+    /// `pg_attribute.atttypmod`, or −1 for none.
     pub(crate) modifier: i32,
 }
 
-/// `RowDescription`; `binary` tells the format of each column.
+/// Writes `RowDescription`, where `binary` returns whether a column is binary.
 pub(crate) fn put_row_description(out: &mut BytesMut, columns: &[ResultColumn], binary: impl Fn(usize) -> bool) {
     put(out, b'T', |out| {
         out.put_i16(columns.len() as i16);
@@ -155,7 +155,7 @@ pub(crate) fn put_row_description(out: &mut BytesMut, columns: &[ResultColumn], 
     });
 }
 
-/// Appends a row as a message of the wire, or nothing if it fails.
+/// Appends a row as a message, or nothing if `write` fails.
 pub(crate) fn put_row(
     out: &mut BytesMut,
     columns: usize,
@@ -173,12 +173,12 @@ pub(crate) fn put_row(
     result
 }
 
-/// Formats of result columns as the client asked for them.
+/// Formats of result columns, as requested by the client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Formats(pub(crate) Vec<bool>);
 
 impl Formats {
-    /// Whether a column is binary.
+    /// Reports whether a column is binary.
     pub(crate) fn binary(&self, column: usize) -> bool {
         match self.0.as_slice() {
             [] => false,

@@ -1,8 +1,8 @@
-//! Rows of a store batch as data rows, many at a time.
+//! Encodes rows of a store batch as data rows, many at a time.
 //!
-//! Where the length of every cell is known before its value is (numbers and times in binary, tags, NULL of a
-//! channel that the stream has not), the message of a row is laid out once, repeated, and the columns are
-//! written into the copies one after the other. Other rows are written cell by cell.
+//! If the length of every cell is known without its value (binary numbers and times, tags, NULL for a channel that the
+//! stream does not have), the message of a row is laid out once and repeated, and each column is then written into the
+//! copies. Other rows are written cell by cell.
 
 use bytes::{BufMut, BytesMut};
 use strongback_store::{ChannelType, ColumnValues};
@@ -13,15 +13,15 @@ use crate::error::QueryError;
 use crate::table::column::{ColumnSource, FrameTime, changed, floor_micros};
 use crate::table::merge::{Run, StoredRows};
 
-/// The message of a row whose cells all have fixed lengths, and the cells that differ from row to row.
+/// Message of a row in which all cells have fixed lengths, with the cells that differ between rows.
 #[derive(Debug)]
 pub(crate) struct RowTemplate {
     message: Vec<u8>,
-    /// Columns, and where their values begin in the message.
+    /// Columns that differ, with the offsets of their values in the message.
     varying: Vec<(usize, usize)>,
 }
 
-/// What is known of the cells of a column before they are read.
+/// Properties of a column's cells that are known before they are read.
 enum Cells<'a> {
     Same(Option<&'a [u8]>),
     OfBytes(usize),
@@ -29,7 +29,7 @@ enum Cells<'a> {
 }
 
 impl RowTemplate {
-    /// None if the length of any cell depends on its row.
+    /// Creates a template, or returns `None` if the length of any cell depends on its row.
     pub(crate) fn of(from: StoredRows<'_>, formats: &Formats) -> Option<RowTemplate> {
         let mut template = RowTemplate { message: vec![b'D', 0, 0, 0, 0], varying: Vec::new() };
         let message = &mut template.message;
@@ -54,12 +54,12 @@ impl RowTemplate {
         Some(template)
     }
 
-    /// Size of a row's message in bytes.
+    /// Returns the size of a row's message in bytes.
     pub(crate) fn row_bytes(&self) -> usize {
         self.message.len()
     }
 
-    /// Appends rows of the batch that it was made for.
+    /// Appends rows of the batch for which the template was made.
     pub(crate) fn put(&self, out: &mut BytesMut, from: StoredRows<'_>, run: &Run) {
         let start = out.len();
         out.reserve(run.rows.len() * self.message.len());
@@ -73,7 +73,7 @@ impl RowTemplate {
     }
 }
 
-/// Where the values of one column go.
+/// Destinations of one column's values.
 struct ColumnPlaces<'a> {
     out: &'a mut [u8],
     row_bytes: usize,
@@ -130,7 +130,7 @@ impl<'a> StoredRows<'a> {
         }
     }
 
-    /// Writes the cells of a column for which [`StoredRows::cells`] knew their size.
+    /// Writes the cells of a column for which [`StoredRows::cells`] returned a size.
     fn put_column(&self, column: usize, places: ColumnPlaces<'_>) {
         let batch = self.batch;
         let micros = |time_ns: i64| floor_micros(time_ns).saturating_sub(EPOCH_2000_US).to_be_bytes();
@@ -167,7 +167,7 @@ impl<'a> StoredRows<'a> {
         }
     }
 
-    /// The times of all rows, if they lie together.
+    /// Returns the times of all rows, if they are contiguous.
     fn times(&self, which: FrameTime) -> Option<&'a [i64]> {
         let source = self.batch.source_time.as_ref();
         match which {
@@ -196,7 +196,7 @@ impl<'a> StoredRows<'a> {
     /// Appends the cells of a row, each with its length.
     ///
     /// # Errors
-    /// As [`StoredRows::put_rows`].
+    /// Same as [`StoredRows::put_rows`].
     pub(crate) fn put_cells(
         &self,
         out: &mut BytesMut,

@@ -1,13 +1,13 @@
-//! Limits and alarms: what is too low, too high, in a wrong state or too old, and who knows of it.
+//! Limits and alarms: detection of values that are too low, too high, wrong or too old, and notification of people.
 //!
 //! ```text
-//! Fanout::publish ─> tap: readings of the channels under limits        a look-up a frame
-//! each 10 ms      ─> order: by reception, held back by ALIGN_NS        a thread of its own, here
+//! Fanout::publish ─> tap: readings of the channels under limits        one lookup per frame
+//! each 10 ms      ─> order: by reception, held back by ALIGN_NS        on its own thread, here
 //!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
 //!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log, webhooks
 //! ```
 //!
-//! A limit judges what came, stored or not: a failed disk silences no alarm.
+//! A limit judges all received frames, stored or not: a failed disk silences no alarm.
 
 pub mod book;
 pub mod history;
@@ -42,19 +42,19 @@ use book::{ActError, Alarm, AlarmList, AlarmStep, BothClocks, StepKind, StepTake
 use judge::{Judge, LimitFrame, Verdict};
 use rule::Rule;
 
-/// How long frames are held back, so that what came over different ways is judged in the order of reception.
+/// Time for which frames are held back, so that frames from different paths are judged in the order of reception.
 pub const ALIGN_NS: i64 = 20_000_000;
-/// Rows of a stream that are read, at most, because they came before its limits were known.
+/// Max rows of a stream that are read because they arrived before its limits were known.
 const CATCH_UP_ROWS: u64 = 65_536;
-/// Steps that wait for a store that refuses, at most.
+/// Max steps pending while the store refuses them.
 const WAITING_MAX: usize = 10_000;
-/// Time between two events that say that frames came late: where some were not judged at all, and where all were.
+/// Time between two events that report late frames: if some were not judged, and if all were.
 const TELL_EACH_NS: i64 = 60_000_000_000;
 const TELL_LATE_EACH_NS: i64 = 3_600_000_000_000;
-/// Time between two marks of what was judged, while values come and while none do.
+/// Time between two marks of what was judged: while values arrive, and while none do.
 const MARK_EACH_NS: i64 = 1_000_000_000;
 const MARK_IDLE_NS: i64 = 60_000_000_000;
-/// Time between two looks for shelves whose time is over.
+/// Interval of checks for shelves whose time is over.
 const SWEEP_EACH_NS: i64 = 1_000_000_000;
 
 /// Limits and alarms of a server.
@@ -62,71 +62,71 @@ const SWEEP_EACH_NS: i64 = 1_000_000_000;
 pub struct Limits {
     rules: Arc<[Rule]>,
     book: Mutex<AlarmList>,
-    /// Steps that are not recorded yet, with their numbers: those of the book in its order. Locked after the book.
+    /// Steps not recorded yet, with their numbers, in the order of the book. Locked after the book.
     waiting: Mutex<Vec<(u64, AlarmStep)>>,
     /// Number of the next step.
     next_number: AtomicU64,
-    /// Where an earlier opening of the store left off.
+    /// State in which an earlier opening of the store left off.
     left: Mutex<Option<start::LeftOff>>,
-    /// Who is told of alarms over HTTP.
+    /// Webhooks that receive alarms.
     pub webhooks: Webhooks,
-    /// What counts.
+    /// Counters.
     pub counters: LimitCounters,
 }
 
-/// What limits count since start.
+/// Counters of the limits since start.
 #[derive(Debug, Default)]
 pub struct LimitCounters {
-    /// Channels under limits, each limit counted.
+    /// Channels under limits, counted once per limit.
     pub channels: AtomicU64,
     /// Frames judged.
     pub judged: AtomicU64,
     /// Frames judged after their turn.
     pub late: AtomicU64,
-    /// Frames that found no room.
+    /// Frames not judged.
     pub unjudged: AtomicU64,
-    /// Steps that the store refused for good.
+    /// Steps that could not be recorded.
     pub unrecorded: AtomicU64,
 }
 
-/// Why someone's word about an alarm did not count.
+/// Reason why an action on an alarm failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActFailure {
-    /// It makes no sense.
+    /// Action that is not possible.
     #[error(transparent)]
     Act(#[from] ActError),
-    /// The store refused it.
+    /// Refusal by the store.
     #[error(transparent)]
     Refused(#[from] Reject),
 }
 
-/// What the thread of the limits keeps.
+/// State of the limits' thread.
 #[derive(Debug)]
 struct LimitThread {
     judge: Judge,
     order: Order<LimitFrame>,
     clock: Leaps,
-    /// The catalog that was looked at.
+    /// Catalog that was adopted.
     catalog: Option<Arc<Catalog>>,
-    /// Opening of the store that numbers are of, and since when.
+    /// Number of reopenings of the store when its numbers were read, and the time since then.
     reopenings: u64,
     since: i64,
-    /// Whether what was there at the start was looked at.
+    /// Whether the streams present at the start were adopted.
     is_started: bool,
-    /// Row of each stream up to which its frames were seen when its limits were last looked at.
+    /// Row of each stream up to which frames were seen when its limits were last adopted.
     seen: HashMap<StreamId, u64>,
-    /// Rows that had another turn than that of their reception, not recorded yet.
+    /// Rows with a turn other than their reception, not recorded yet.
     late: Vec<history::Late>,
-    /// How many came late and how many were not judged since that was told.
+    /// Numbers of late and of unjudged frames since the last report.
     not_told: (u64, u64),
     told_at: i64,
     swept_at: i64,
-    /// When what was judged was marked, and how many frames were.
+    /// Time of the last mark, and the number of frames judged by then.
     marked: (i64, u64),
 }
 
 impl Limits {
-    /// Limits by these rules.
+    /// Creates limits with these rules.
     pub fn new(rules: Vec<Rule>, webhooks: Webhooks) -> Self {
         Limits {
             rules: rules.into(),
@@ -139,15 +139,15 @@ impl Limits {
         }
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub fn rules(&self) -> &Arc<[Rule]> {
         &self.rules
     }
 
-    /// Takes the book as the rows of `strongback.alarms` tell it.
+    /// Loads the alarms from the rows of `strongback.alarms`.
     ///
     /// # Errors
-    /// A scan that ends early; what was read until then is kept.
+    /// Returns an error if a scan ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
         self.load_at(store, clock::both())
     }
@@ -159,7 +159,7 @@ impl Limits {
             tracing::error!(%error, "where limits left off cannot be read");
             None
         });
-        // What was reported before is not reported again.
+        // Steps reported before are not reported again.
         let next = history::steps(&view, |step| {
             book.take(step);
             left.iter_mut().for_each(|left| left.note(step));
@@ -170,15 +170,15 @@ impl Limits {
         Ok(())
     }
 
-    /// Alarms that are not over, worst first.
+    /// Returns the alarms that are not over, worst first.
     pub fn alarms(&self) -> Vec<Alarm> {
         self.book.lock().list()
     }
 
-    /// Someone acts on an alarm: the step that `act` makes is taken and appended; wait for the ticket before you say so.
+    /// Acts on an alarm: applies and appends the step that `act` creates. Wait for the ticket before confirming it.
     ///
     /// # Errors
-    /// It makes no sense, or the store refuses it.
+    /// Returns an error if the action is not possible, or the store refuses it.
     pub fn act(
         &self,
         ingest: &Ingest,
@@ -195,7 +195,7 @@ impl Limits {
     ) -> Result<Ticket, ActFailure> {
         let mut book = self.book.lock();
         let step = act(&book, clocks.0)?;
-        // What it is about comes before it in the record, too.
+        // The steps that it refers to must come before it in stored data, too.
         let mut waiting = self.waiting.lock();
         self.record_steps(&mut waiting, ingest, None)?;
         let numbered = (self.next_number.fetch_add(1, Relaxed), step);
@@ -207,11 +207,11 @@ impl Limits {
         Ok(ticket)
     }
 
-    /// Starts the thread of the limits: what was recorded and not judged yet is, and what is appended from now on. It ends
-    /// with `stopping`, which is for when nothing is appended any more.
+    /// Starts the thread of the limits. It judges what was recorded but not judged yet, and everything appended from
+    /// now on. It ends with `stopping`, which must be set only once nothing is appended any more.
     ///
     /// # Errors
-    /// No thread.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         self: Arc<Self>,
         ingest: Arc<Ingest>,
@@ -224,7 +224,7 @@ impl Limits {
         })
     }
 
-    /// Looks at all streams there are; goes on where limits left off.
+    /// Adopts all existing streams, and continues where limits left off.
     fn begin(&self, ingest: &Ingest, clocks: BothClocks) -> LimitThread {
         let mut work = LimitThread {
             judge: Judge::new(self.rules.clone()),
@@ -246,17 +246,17 @@ impl Limits {
         work
     }
 
-    /// The store was opened again: what came before is judged by the numbers that it has; what is known of channels goes
-    /// on under the new ones.
+    /// Handles a reopened store: judges earlier frames by their old numbers, and keeps the state of channels under
+    /// the new ones.
     fn reopened(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
         let now = clocks.0;
         work.reopenings = ingest.reopenings();
-        // Nothing was put aside since the store was replaced.
+        // Nothing was tapped since the store was replaced.
         let (seen, lost, nameless) = ingest.live().fanout().tap.take();
         self.count_unjudged(work, lost.len() as u64 + nameless);
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         self.judge_all(work);
-        // These rows may be others' now.
+        // These rows may belong to other frames now.
         work.late.clear();
         work.judge.forget_numbers();
         (work.catalog, work.since) = (None, now);
@@ -269,7 +269,7 @@ impl Limits {
         work.not_told.1 += frames;
     }
 
-    /// Judges all that is held.
+    /// Judges all frames held back.
     fn judge_all(&self, work: &mut LimitThread) {
         while let Some(frame) = work.order.pop() {
             self.counters.judged.fetch_add(1, Relaxed);
@@ -278,7 +278,7 @@ impl Limits {
         work.order = Order::default();
     }
 
-    /// Looks at streams and channels that are new.
+    /// Adopts new streams and channels.
     fn adopt(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
         let store = ingest.store();
         if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
@@ -315,12 +315,12 @@ impl Limits {
         }
         for (stream, channels, before) in found {
             let next = view.next_row(stream.id);
-            // All that this opening of the store brought, unless it was put aside.
+            // All rows since the store was opened, unless they were tapped.
             let from = work.seen.insert(stream.id, next).unwrap_or_else(|| store.opened_row(stream.id));
             if from >= next {
                 continue;
             }
-            // What came before anybody asked for it.
+            // Rows that arrived before they were tapped.
             let new = channels[before..].to_vec();
             let rows = from.max(next.saturating_sub(CATCH_UP_ROWS))..next;
             self.count_unjudged(work, rows.start - from);
@@ -336,17 +336,17 @@ impl Limits {
         }
     }
 
-    /// Judges all that is held, and goes on by the clock, which was set by `by_ns`.
+    /// Judges all frames held back, and continues by the clock, which was set by `by_ns`.
     fn leap(&self, work: &mut LimitThread, by_ns: i64) {
         self.judge_all(work);
         work.judge.leap(by_ns);
         (work.told_at, work.swept_at) = (i64::MIN, i64::MIN);
     }
 
-    /// Puts a frame where its turn is, and notes one whose turn is over.
+    /// Queues a frame at its turn, and notes it as late if its turn is over.
     fn hold(&self, work: &mut LimitThread, mut frame: LimitFrame, now: i64) {
         if frame.receive_time.saturating_sub(now) > LEAP_NS {
-            // By a clock that was ahead and has been set back since.
+            // Stamped by a clock that was ahead and has since been set back.
             work.late.extend(frame.row.map(|row| (frame.stream, row, Some(now))));
             frame.time = if frame.time == frame.receive_time { now } else { frame.time };
             frame.receive_time = now;
@@ -361,7 +361,7 @@ impl Limits {
         work.order.push(turn, frame.stream, frame.row, frame);
     }
 
-    /// Judges what came until `align_ns` ago.
+    /// Judges frames received until `align_ns` ago.
     fn turn(&self, work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, clocks: BothClocks, align_ns: i64) {
         let now = clocks.0;
         if let Some(by_ns) = work.clock.look(clocks) {
@@ -390,7 +390,8 @@ impl Limits {
         Self::tell_late(work, ingest, ledger, now);
     }
 
-    /// Lets shelves end. Screens know by the clock when one does: they are told where that does not say so.
+    /// Ends shelves whose time is over. Screens know the end by the wall clock, and are told if it ends earlier than
+    /// that.
     fn sweep(&self, ingest: &Ingest, clocks: BothClocks) {
         let mut book = self.book.lock();
         for (channel, rule) in book.pass(clocks) {
@@ -399,7 +400,7 @@ impl Limits {
         }
     }
 
-    /// Takes what changed into the book, and tells it.
+    /// Applies changes to the alarm list, and reports them.
     fn tell(&self, ingest: &Ingest, verdicts: Vec<Verdict>, clocks: BothClocks) {
         if verdicts.is_empty() {
             return;
@@ -413,7 +414,8 @@ impl Limits {
         }
     }
 
-    /// Records steps, and with them, or now and then, up to where all was judged: what comes later is judged at a start.
+    /// Records the pending steps and the mark up to which everything was judged; without steps, the mark is recorded
+    /// at intervals. Frames after the mark are judged at the next start.
     fn record(&self, work: &mut LimitThread, ingest: &Ingest, (now, watermark): (i64, i64), is_last: bool) {
         let judged = self.counters.judged.load(Relaxed);
         let each = if judged == work.marked.1 { MARK_IDLE_NS } else { MARK_EACH_NS };
@@ -436,10 +438,10 @@ impl Limits {
         }
     }
 
-    /// Records the steps that wait; those that the store refuses for good are left out.
+    /// Records the pending steps; drops those that the store refuses for good.
     ///
     /// # Errors
-    /// The store refuses them for now: they stay in the queue.
+    /// Returns an error if the store refuses them for now; they stay pending.
     fn record_steps(
         &self,
         waiting: &mut Vec<(u64, AlarmStep)>,
@@ -461,7 +463,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Records which frames came late, and says so.
+    /// Records which frames were late, and reports it.
     fn tell_late(work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
         if !work.late.is_empty() && ingest.refusal().is_none() {
             if let Err(error) = history::record_late(ingest, &work.late, None, now) {
@@ -492,7 +494,7 @@ impl Limits {
         ledger.record_or_say(ingest, &event);
     }
 
-    /// Tells screens, log and webhooks of a step.
+    /// Reports a step to screens, log and webhooks.
     fn notify(&self, ingest: &Ingest, book: &AlarmList, step: &AlarmStep, taken: StepTaken) {
         let alarm = book.get(&step.rule, &step.channel);
         if taken.is_heard {
@@ -500,7 +502,7 @@ impl Limits {
         } else {
             tracing::info!(limit = &*step.rule, shelved = taken.is_shelved, "{step}");
         }
-        // What people say of a shelved alarm is no noise.
+        // Actions of people on a shelved alarm are sent all the same.
         if !taken.is_shelved || !matches!(step.kind, StepKind::Level { .. }) {
             self.webhooks.offer(step, taken.worst, alarm);
         }
@@ -508,7 +510,7 @@ impl Limits {
         Self::show(ingest, of, step.time, taken.is_heard, alarm);
     }
 
-    /// Tells screens of a step: its limit, channel and name, when it was, and the alarm after it.
+    /// Reports a step to screens: its limit, channel and name, its time, and the alarm after it.
     fn show(
         ingest: &Ingest,
         (rule, channel, step): (&str, &str, &str),
@@ -570,7 +572,7 @@ mod tests {
         stale_ms = 1000
     "#;
 
-    /// A server's limits over a few channels, and its two clocks.
+    /// Limits of a server over a few channels, with its two clocks.
     pub(crate) struct Rig {
         pub(crate) limits: Limits,
         work: LimitThread,
@@ -591,7 +593,7 @@ mod tests {
             Rig::at(text, disk, (steady, 0))
         }
 
-        /// By a steady clock, and a wall clock that is `off` beside it.
+        /// Creates a rig with a steady clock, and a wall clock that differs by `off`.
         fn at(text: &'static str, disk: FaultDisk, (steady, off): (i64, i64)) -> Rig {
             let (live, on) = (Arc::new(Live::default()), disk.clone());
             let options = || StoreOptions { log_bytes: 16 << 20, ..StoreOptions::default() };
@@ -644,7 +646,7 @@ mod tests {
             let _ = self.ingest.accept(&batch);
         }
 
-        /// Sends a value each 20 ms for so long, or none, and looks as the server does.
+        /// Sends a value every 20 ms for `span`, if one is given, and takes turns as the server does.
         pub(crate) fn pass(&mut self, span: i64, value: Option<f64>) {
             for turn in 0..span / (10 * MS) {
                 if let Some(value) = value.filter(|_| turn % 2 == 0) {
@@ -656,7 +658,7 @@ mod tests {
             }
         }
 
-        /// Limits whose alarm is raised.
+        /// Returns the limits with a raised alarm.
         pub(crate) fn alarms(&self) -> Vec<String> {
             let raised = self.limits.alarms().into_iter().filter(|alarm| alarm.state == "raised");
             let name = |alarm| json!(alarm)["limit"].as_str().unwrap_or_default().to_owned();
@@ -676,7 +678,8 @@ mod tests {
             let mut rig = Rig::new();
             rig.pass(S, Some(1.0));
             assert_eq!(rig.alarms(), [""; 0]);
-            // Set once, and for the next round back again; the last frames before are stamped by the clock as it was.
+            // The clock is set, and in the next round set back; the last frames before that have stamps of the old
+            // clock.
             for off in [by, 0] {
                 rig.off = off;
                 rig.pass(S, Some(1.0));
@@ -695,7 +698,7 @@ mod tests {
     fn who_acknowledges_is_recorded_behind_what_is_acknowledged() {
         let mut rig = Rig::new();
         rig.pass(S, Some(1.0));
-        // Judged and told, and not recorded yet.
+        // Judged and reported, but not recorded yet.
         rig.send("a", "x", Value::F64(99.0));
         let now = rig.now();
         let (seen, ..) = rig.ingest.live().fanout().tap.take();
@@ -715,7 +718,7 @@ mod tests {
         assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
     }
 
-    /// A server with an alarm that was shelved for a minute just now.
+    /// Creates a rig with an alarm that was just shelved for a minute.
     fn shelved() -> Rig {
         let mut rig = Rig::new();
         rig.pass(S, Some(1.0));
@@ -737,7 +740,7 @@ mod tests {
         assert!(rig.is_shelved());
         rig.pass(2 * S, None);
         assert!(!rig.is_shelved());
-        // Screens, which know of the end by the clock, are told.
+        // Screens, which know the end by the wall clock, are told.
         let told = std::iter::from_fn(|| notices.try_recv().ok());
         let unshelved = told.filter(|notice| notice.as_str().contains(r#""step":"unshelved""#));
         assert_eq!(unshelved.count(), 1);
@@ -752,7 +755,7 @@ mod tests {
         rig.off = 7_200 * S;
         rig.pass(20 * MS, None);
         assert!(!rig.is_shelved());
-        // It does not come back with the clock.
+        // The shelf does not return with the clock.
         rig.off = 0;
         rig.pass(20 * MS, None);
         assert!(!rig.is_shelved());
@@ -763,7 +766,7 @@ mod tests {
         for is_set_right in [false, true] {
             let rig = shelved();
             rig.ingest.store().commit(rig.now()).expect("committed");
-            // The machine was started 5 s ago, with the clock an hour behind.
+            // The machine started 5 s ago, with its clock an hour behind.
             let (disk, off) = (rig.disk.after_kill(), rig.steady - 3_605 * S);
             drop(rig);
             let mut rig = Rig::at(RULES, disk, (5 * S, off));

@@ -1,13 +1,13 @@
-//! Alarms over HTTP: each step that is heard is posted to the receivers of `[[webhook]]`, one after the other.
+//! Alarms over HTTP: each reported step is posted to the receivers of `[[webhook]]`, one after the other.
 //!
 //! ```text
-//! limits ─ offer ─> queue, one a receiver      bounded; the oldest goes, counted; nobody waits
-//!                ─> a thread of its own        post, again with growing pauses, next  [this file]
+//! limits ─ offer ─> queue, one per receiver    bounded; drops and counts the oldest; never blocks
+//!                ─> one thread per receiver    posts, retrying with growing pauses  [this file]
 //! ```
 //!
-//! A receiver gets steps in their order, each at least once while the server runs: the same `id` when it is tried again.
-//! A slow, dead or hostile receiver costs itself and its thread. Only what limits say of what comes now is offered: what
-//! they say of the past goes another way.
+//! A receiver gets steps in order, each at least once while the server runs; retries have the same `id`. A slow, dead
+//! or hostile receiver only delays itself and its thread. Only live results of limits are offered; results over the
+//! past are reported elsewhere.
 
 pub mod message;
 pub mod post;
@@ -32,19 +32,19 @@ use post::{PostError, Poster};
 use queue::{Queue, QueuedStep};
 use table::Receiver;
 
-/// Longest time between two tries.
+/// Max time between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How long a stop waits for what is being sent.
+/// Max time that a stop waits for a step being sent.
 const STOP: Duration = Duration::from_secs(2);
-/// How many steps that were not sent are named in the log.
+/// Max unsent steps named in the log.
 const NAMED_MAX: usize = 20;
-/// Longest reason in an event, in bytes.
+/// Max bytes of a reason in an event.
 const REASON_MAX: usize = 500;
 
 /// All receivers.
 #[derive(Debug, Default)]
 pub struct Webhooks {
-    /// What makes the ids of this start of this store.
+    /// Prefix of step ids, unique to this start of this store.
     prefix: String,
     told: AtomicU64,
     all: Vec<Arc<Webhook>>,
@@ -56,30 +56,30 @@ pub struct Webhook {
     receiver: Receiver,
     poster: Poster,
     queue: Queue<WebhookMessage>,
-    /// What counts.
+    /// Counters.
     pub counters: WebhookCounters,
 }
 
-/// What a receiver counts since start.
+/// Counters of a receiver since start.
 #[derive(Debug, Default)]
 pub struct WebhookCounters {
-    /// Steps that were sent.
+    /// Steps sent.
     pub sent: AtomicU64,
-    /// Tries that failed and were, or may be, followed by another.
+    /// Failed attempts, which may have been retried.
     pub failed: AtomicU64,
     /// Steps that the receiver refused.
     pub refused: AtomicU64,
-    /// Steps that were tried for too long.
+    /// Steps given up because they were retried for too long.
     pub expired: AtomicU64,
-    /// Whether the last try failed.
+    /// Whether the last attempt failed.
     pub is_failing: AtomicBool,
 }
 
 impl Webhooks {
-    /// Reads what receivers need. Nothing is sent before [`Webhooks::start`].
+    /// Prepares the receivers. Nothing is sent before [`Webhooks::start`].
     ///
     /// # Errors
-    /// A file that cannot be read; in words.
+    /// Returns an error in words if a file cannot be read.
     pub fn new(receivers: Vec<Receiver>, origin: u128, epoch: u32) -> Result<Self, String> {
         let all = receivers
             .into_iter()
@@ -94,17 +94,17 @@ impl Webhooks {
     /// Starts a thread for each receiver.
     ///
     /// # Errors
-    /// No thread.
+    /// Returns an error if a thread cannot be started.
     pub fn start(&self, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) -> std::io::Result<()> {
         for webhook in &self.all {
             let (webhook, ingest, ledger) = (webhook.clone(), ingest.clone(), ledger.clone());
-            // Not joined: a receiver that does not answer must not hold up a stop.
+            // Not joined: a receiver that does not respond must not delay a stop.
             let_run(std::thread::Builder::new().name("webhook".into()).spawn(move || webhook.run(&ingest, &ledger))?);
         }
         Ok(())
     }
 
-    /// Offers a step, to be sent to whoever wants it. `worst`: level of its alarm, the worst since it was raised.
+    /// Queues a step for the receivers that want it. `worst` is the worst level of its alarm since it was raised.
     pub fn offer(&self, step: &AlarmStep, worst: Level, alarm: Option<&Alarm>) {
         let wants = |webhook: &&Arc<Webhook>| {
             let receiver = &webhook.receiver;
@@ -123,7 +123,7 @@ impl Webhooks {
         }
     }
 
-    /// Ends all: what waits is tried once more; what is left is named in the log.
+    /// Stops all threads: pending steps are attempted once more, and steps left over are named in the log.
     pub fn stop(&self) {
         self.all.iter().for_each(|webhook| webhook.queue.stop());
         let until = Instant::now() + STOP;
@@ -132,7 +132,7 @@ impl Webhooks {
         }
     }
 
-    /// Name and figures of each: its counters, how many steps wait, and how many were dropped.
+    /// Returns the name of each receiver, its counters, and its numbers of pending and dropped steps.
     pub fn figures(&self) -> impl Iterator<Item = (&str, &WebhookCounters, (u64, u64))> {
         self.all.iter().map(|webhook| (webhook.receiver.name.as_str(), &webhook.counters, webhook.queue.counts()))
     }
@@ -149,7 +149,7 @@ impl Webhook {
         self.queue.end();
     }
 
-    /// Sends a step, or gives it up. What is given back is neither: it is stopping.
+    /// Sends a step, or gives it up. Returns the step if it did neither because of a stop.
     fn send(
         &self,
         next: QueuedStep<WebhookMessage>,
@@ -195,7 +195,7 @@ impl Webhook {
         }
     }
 
-    /// Says it in the log and among the events.
+    /// Reports to the log and as an event.
     fn tell(&self, ingest: &Ingest, ledger: &Ledger, level: &str, what: String) {
         let mut text = format!("webhook {:?} {what}", self.receiver.name);
         while text.len() > REASON_MAX {

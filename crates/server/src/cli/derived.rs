@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 pub enum DerivedCommand {
     /// List derived channels with state, version and errors
     List {
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: DerivedArgs,
     },
@@ -17,7 +17,7 @@ pub enum DerivedCommand {
     Show {
         /// Name, such as engine.flow
         name: String,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: DerivedArgs,
     },
@@ -43,7 +43,7 @@ pub enum DerivedCommand {
         /// Accept it even if its channels do not exist yet
         #[arg(long)]
         wait: bool,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: DerivedArgs,
     },
@@ -51,7 +51,7 @@ pub enum DerivedCommand {
     Remove {
         /// Name
         name: String,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: DerivedArgs,
     },
@@ -71,13 +71,13 @@ pub enum DerivedCommand {
         /// Wait until it has finished
         #[arg(long)]
         wait: bool,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: DerivedArgs,
     },
 }
 
-/// Which server.
+/// The server to use.
 #[derive(Clone, Debug, Args)]
 pub struct DerivedArgs {
     /// Address of the server

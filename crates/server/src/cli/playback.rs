@@ -33,13 +33,13 @@ pub enum PlaybackCommand {
         /// Name to display
         #[arg(long)]
         name: Option<String>,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: PlaybackArgs,
     },
     /// List running playbacks
     List {
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: PlaybackArgs,
     },
@@ -53,7 +53,7 @@ pub enum PlaybackCommand {
         /// Control command
         #[command(subcommand)]
         word: ControlWord,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: PlaybackArgs,
     },
@@ -64,7 +64,7 @@ pub enum PlaybackCommand {
         /// Token of its director
         #[arg(long, value_name = "TOKEN")]
         director: String,
-        /// Which server.
+        /// Server to use.
         #[command(flatten)]
         args: PlaybackArgs,
     },
@@ -116,7 +116,7 @@ pub enum ControlWord {
     Take,
 }
 
-/// Which server.
+/// The server to use.
 #[derive(Clone, Debug, Args)]
 pub struct PlaybackArgs {
     /// Address of the server

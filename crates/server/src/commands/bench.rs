@@ -1,4 +1,4 @@
-//! `strongback bench`: the program beside this one that measures, in this one's place.
+//! `strongback bench`: replaces this process by the benchmark program beside it.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -9,15 +9,15 @@ use anyhow::{Context, bail};
 use crate::cli::BenchArgs;
 use crate::commands::outcome::Outcome;
 
-/// Runs `strongback-bench` with the given words. Returns only if that cannot be.
+/// Runs `strongback-bench` with the given arguments. Returns only if that fails.
 ///
 /// # Errors
-/// There is no such program beside this one.
+/// If there is no such program beside this one, or it cannot be started.
 pub fn run(args: &BenchArgs) -> anyhow::Result<Outcome> {
     run_with(&[], args)
 }
 
-/// As [`run`], with words before the given ones.
+/// Runs `strongback-bench` as [`run`] does, with the arguments `first` before the given ones.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,4 +1,4 @@
-//! `strongback check`: is this configuration what its writer means?
+//! `strongback check`: checks a configuration and shows what it means.
 
 use std::io::ErrorKind;
 
@@ -12,13 +12,13 @@ use crate::cli::CheckArgs;
 use crate::commands::outcome::{Outcome, sentence};
 use crate::config::{Config, ConfigError};
 
-/// A configuration with every key.
+/// An example configuration with every key.
 const EXAMPLE: &str = include_str!("../../../../examples/strongback.toml");
 
-/// Checks a configuration and says what it would do.
+/// Checks a configuration and prints what it would do.
 ///
 /// # Errors
-/// All that is wrong with it, each with its line where it has one.
+/// All mistakes in it, each with its line where it has one.
 pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     if args.print_example {
         print!("{EXAMPLE}");
@@ -62,12 +62,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// So many of a thing.
+/// Formats a number of things.
 fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What is wrong with a configuration on this machine, beside what its text says.
+/// Returns what is wrong with a configuration on this machine, beyond its text.
 fn here(config: &Config) -> Vec<String> {
     let listens = config.check_listens().err();
     let token = config.token().err();
@@ -79,7 +79,7 @@ fn here(config: &Config) -> Vec<String> {
         })),
         Err(error) => wrong.push(sentence(&error)),
     }
-    // As the server reads them when it starts; the tables themselves were checked with the text.
+    // Read as at the start of the server; the tables themselves were checked with the text.
     let receivers = receivers(&config.webhook).unwrap_or_default();
     wrong.extend(receivers.into_iter().filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()));
     wrong

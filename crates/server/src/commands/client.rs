@@ -1,4 +1,4 @@
-//! A client of a running server, for commands that ask one.
+//! An HTTP client of a running server, for commands that query one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// A server that sends nothing for so long is given up.
+/// Time without data after which a server is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request that was sent.
@@ -24,7 +24,7 @@ pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyh
     ask_with(server, (method, path), token, "")
 }
 
-/// As [`ask`], with a body, which may be empty.
+/// Sends a request as [`ask`] does, with a body, which may be empty.
 ///
 /// # Errors
 /// As [`ask`].
@@ -50,15 +50,15 @@ impl Asked {
     /// Copies the body of the answer.
     ///
     /// # Errors
-    /// The server refused, with what it says; or the answer ended early.
+    /// If the server refused, with its message, or the answer ended early.
     pub fn receive(self, output: &mut dyn Write) -> anyhow::Result<()> {
         receive(self.answer, output)
     }
 
-    /// The answer as JSON.
+    /// Returns the answer as JSON.
     ///
     /// # Errors
-    /// As [`Asked::receive`], or the answer is something else.
+    /// As [`Asked::receive`], or if the answer is not JSON.
     pub fn json(self) -> anyhow::Result<serde_json::Value> {
         let mut body = Vec::new();
         self.receive(&mut body)?;
@@ -66,7 +66,7 @@ impl Asked {
     }
 }
 
-/// The address and port that a server was named by: a URL, an address and port, or the port alone of one on this machine.
+/// Returns the address and port of a server given as a URL, an address and port, or the port alone, on this machine.
 fn address_of(server: &str) -> String {
     let address = server.trim_start_matches("http://").trim_end_matches('/');
     match address.parse::<u16>() {
@@ -75,7 +75,7 @@ fn address_of(server: &str) -> String {
     }
 }
 
-/// What a server says against a request: the sentence of its error, or whatever it answered.
+/// Returns the message of a refusal: that of its JSON error, or else the whole body.
 fn refusal(status: &str, body: &str) -> String {
     let status = status.split_once(' ').map_or(status, |(_, status)| status);
     let error = serde_json::from_str::<serde_json::Value>(body).ok();
@@ -98,7 +98,7 @@ fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()
     }
     if !matches!(status.split(' ').nth(1), Some("200" | "201")) {
         let mut body = String::new();
-        // Errors are short.
+        // Bodies of errors are short.
         let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);
         bail!("{}", refusal(&status, &body));
     }
@@ -132,12 +132,12 @@ fn line(input: &mut impl BufRead) -> anyhow::Result<String> {
     Ok(line.trim_end().to_owned())
 }
 
-/// The text of a field of an answer; empty if it is none.
+/// Returns the text of a field of an answer, or an empty one if it is not text.
 pub fn text(value: &serde_json::Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Text as a part of a path or query.
+/// Percent-encodes a text for a path or query.
 pub fn percent_encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     text.bytes().map(|b| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()

@@ -32,13 +32,13 @@ use crate::process::clock::now_ns;
 use crate::process::latency::{Latencies, Quantiles};
 use crate::process::memory;
 
-/// Latencies kept for the summary: at the pad's rate about ten minutes.
+/// Number of latencies kept for the summary: about ten minutes at the pad's rate.
 const LATENCIES: usize = 100_000;
-/// What happens to packets on their way.
+/// Faults applied to packets on their way.
 const FAULTS: &str = "--loss 0.001 --burst 4 --duplicate 0.0005 --reorder 0.0005 --garble 0.0002 --jitter 1ms";
-/// How long what was sent may take to arrive.
+/// Max time to wait until everything sent has arrived.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
-/// It has arrived when nothing comes for this long.
+/// Time without new data after which everything has arrived.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// The summary of a demo.
@@ -52,15 +52,15 @@ struct DemoSummary {
     points_stored: u64,
     points_duplicate: u64,
     points_rejected: u64,
-    /// Frames of packets that the ledger says are missing.
+    /// Frames of packets that are missing according to the ledger.
     missing_found: u64,
-    /// Frames of packets that did not get through, by the count of the faults.
+    /// Frames of packets that did not get through, as counted by the fault simulator.
     missing_made: u64,
-    /// Bytes of sealed blocks by the points in them; null if nothing was sealed.
+    /// Bytes of sealed blocks per point in them; null if nothing was sealed.
     bytes_per_point: Option<f64>,
-    /// From the kernel's receive stamp to a WebSocket subscriber that has decoded the update.
+    /// Latency from the kernel's receive stamp to a WebSocket subscriber that has decoded the update.
     latency_ms: Quantiles,
-    /// The most memory the server had.
+    /// Peak memory of the server.
     rss_mb_max: f64,
     /// Processor time of the server.
     cpu_s: f64,
@@ -71,7 +71,7 @@ struct DemoSummary {
     faults: Value,
 }
 
-/// Limits of the pad: quiet on a good day, but for the turbopump once the engine runs.
+/// Limits of the pad, which stay quiet on a good day except for the turbopump while the engine runs.
 const LIMITS: &str = r#"
 [[limit]]
 name = "LOX tank pressure"
@@ -91,10 +91,10 @@ persist_ms = 200
 hysteresis = 5
 "#;
 
-/// Runs the demo until its duration is over, or Ctrl-C or SIGTERM.
+/// Runs the demo until its duration is over, or until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// What keeps server or simulator from running.
+/// If the server or the simulator cannot run.
 pub fn run(args: &DemoArgs) -> anyhow::Result<Outcome> {
     let (config, plc, folder) = configuration(args)?;
     let outcome = runtime()?.block_on(demo(args, config, plc));
@@ -102,13 +102,13 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<Outcome> {
     outcome
 }
 
-/// The pad's configuration with the flags over it, where its PLC is to listen, and the temporary folder if none was
-/// named. With a configuration of the user the PLC's channels come as lines.
+/// Returns the pad's configuration with the flags applied, the address for its PLC, and the temporary folder if none
+/// was given. With a configuration of the user, the PLC's channels are sent as lines.
 fn configuration(args: &DemoArgs) -> anyhow::Result<(Config, Option<SocketAddr>, Option<tempfile::TempDir>)> {
     let (mut config, plc) = match &args.serve.config {
         Some(file) => (Config::read(file)?, None),
         None => {
-            // Given back at once: the pad takes it before anybody else is likely to.
+            // The port is freed at once; the pad most likely binds it before anybody else.
             let plc = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
             let mut text = strongback_sim::pad_config_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
             text.push_str(&strongback_sim::plc_config(plc));
@@ -176,7 +176,7 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
         return Err(lost.into());
     }
     stopped?;
-    // Closing sealed what was open, and the last gaps are in the store.
+    // Closing sealed the open data, and the last gaps are in the store.
     if let Err(error) = server.ledger.follow(&server.ingest.store()) {
         tracing::error!(%error, "the last gaps cannot be read");
     }
@@ -210,11 +210,11 @@ async fn demo(args: &DemoArgs, config: Config, plc: Option<SocketAddr>) -> anyho
         }
     };
     print(&summary, args.json)?;
-    // What the faults kept back is the demo's purpose; anything beyond is our loss.
+    // Losses made by the faults are the demo's purpose; any beyond them are ours.
     Ok(if summary.kernel_drops > 0 || summary.not_recorded > 0 { Outcome::DataLost } else { Outcome::Done })
 }
 
-/// Starts what loses, doubles and delays packets on their way to the server.
+/// Starts the process that loses, duplicates and delays packets on their way to the server.
 fn start_faults(running: &Running) -> anyhow::Result<Helper> {
     let to = running.packets.first().context("the configuration has no packet source for the pad")?.1;
     let mut arguments: Vec<String> = ["simulate", "faults", "--json", "--inetx"].map(str::to_owned).to_vec();
@@ -237,7 +237,7 @@ fn start_pad(running: &Running, args: &DemoArgs, fti: String, plc: Option<Socket
     Helper::start("the simulator", &arguments)
 }
 
-/// Frames of the pad's packets that the faults kept back or spoilt.
+/// Counts frames of the pad's packets that the faults dropped or corrupted.
 fn missing_made(faults: &Value) -> u64 {
     let flows = &faults["relays"][0]["flows"];
     let pad = strongback_sim::Pad::new(strongback_sim::PadOptions::default());
@@ -249,7 +249,7 @@ fn missing_made(faults: &Value) -> u64 {
     pad.streams().iter().filter_map(|stream| stream.packet()).map(missing).sum()
 }
 
-/// Waits until nothing more comes of what was sent.
+/// Waits until no more of the sent data arrives.
 async fn settle(running: &Running) {
     let until = tokio::time::Instant::now() + SETTLE_PATIENCE;
     let points = || running.server.ingest.live().fanout().points;
@@ -262,7 +262,7 @@ async fn settle(running: &Running) {
     }
 }
 
-/// A subscriber like any other: measures from the receive stamp of the newest frame in a window to when the
+/// Subscribes like any client, and measures from the receive stamp of the newest frame in a window to the time the
 /// update is decoded here.
 async fn watch(http: SocketAddr, token: Option<String>, latencies: Arc<Latencies>) {
     if let Err(error) = measure(http, token, &latencies).await {

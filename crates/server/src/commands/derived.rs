@@ -1,4 +1,4 @@
-//! `strongback derived`: asks a running server.
+//! `strongback derived`: manages the derived channels of a running server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::cli::{DerivedArgs, DerivedCommand};
 use crate::commands::client::{ask_with, percent_encoded, text};
 use crate::commands::outcome::Outcome;
 
-/// Time between two questions how far a backfill is.
+/// Time between two polls of a backfill's progress.
 const ASK_EACH: Duration = Duration::from_millis(200);
 
 fn ask(args: &DerivedArgs, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
@@ -24,7 +24,7 @@ fn path(name: &str) -> String {
 /// Lists, shows, sets, removes or backfills.
 ///
 /// # Errors
-/// What the server says against it, or that none answers.
+/// If the server refuses, or none answers.
 pub fn run(command: &DerivedCommand) -> anyhow::Result<Outcome> {
     match command {
         DerivedCommand::List { args } => {

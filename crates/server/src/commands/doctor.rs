@@ -1,4 +1,4 @@
-//! `strongback doctor`: asks a running server, and prints what it found.
+//! `strongback doctor`: asks a running server for its findings and prints them.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use crate::commands::client;
 use crate::commands::outcome::{Outcome, WrongFlag};
 use crate::process::clock::now_ns;
 
-/// Width of what is printed, in characters.
+/// Width of the output in characters.
 const WIDTH: usize = 98;
 
-/// Asks and prints.
+/// Asks the server and prints its report.
 ///
 /// # Errors
-/// Nobody answers there, or the question is wrong ([`WrongFlag`]).
+/// If no server answers, or a flag is invalid ([`WrongFlag`]).
 pub fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     if let Some(Err(error)) = args.at.as_deref().map(|at| instant::parse(at, now_ns())) {
         return Err(WrongFlag(format!("--at: {error}")).into());
@@ -43,7 +43,7 @@ fn ask(args: &DoctorArgs) -> anyhow::Result<Value> {
     Ok(report)
 }
 
-/// A report for people.
+/// Formats a report for people.
 pub fn text(report: &Value) -> String {
     let mut out = String::new();
     let of = report["channel"].as_str().unwrap_or("everything");
@@ -71,14 +71,14 @@ pub fn text(report: &Value) -> String {
     out
 }
 
-/// A time as the report has it, to the millisecond.
+/// Formats a time of the report, to the millisecond.
 fn time(value: &Value) -> Option<String> {
     let ns: i64 = value.as_str()?.parse().ok()?;
     let text = instant::format(ns);
     Some(format!("{}Z", text.get(..23)?))
 }
 
-/// Adds a paragraph in lines that fit; nothing where it is empty.
+/// Appends a paragraph wrapped to the width; nothing if it is empty.
 fn put(out: &mut String, first: &str, others: &str, paragraph: &str) {
     if paragraph.is_empty() {
         return;

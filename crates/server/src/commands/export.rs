@@ -19,10 +19,10 @@ use crate::http::{range, split_patterns};
 use crate::process::clock::now_ns;
 use crate::sources::ledger::{Ledger, ROWS_MAX};
 
-/// Exports.
+/// Exports the data.
 ///
 /// # Errors
-/// What keeps the data from being read or written.
+/// If the data cannot be read or written.
 pub fn run(args: &ExportArgs) -> anyhow::Result<Outcome> {
     check_times(&[("--from", &args.from), ("--to", &args.to)])?;
     let found = reach::find(&Flags {

@@ -1,8 +1,8 @@
-//! `strongback import`: a capture, or an MCAP file, into a store that no server uses.
+//! `strongback import`: imports a capture or an MCAP file into a store that no server uses.
 //!
-//! What is imported is written down in `strongback.imports` (run, file, hash) before its first frame, with the rows
-//! that the run has then, and after its last, so that the same file does not go into the same run twice, not even where
-//! an import ended early.
+//! An import is recorded in `strongback.imports` (run, file, hash) before its first frame, with the number of rows the
+//! run has then, and again after its last. So the same file does not get into the same run twice, not even if an import
+//! ended early.
 
 mod captured;
 mod recorded;
@@ -33,45 +33,45 @@ use crate::process::clock::now_ns;
 
 const IMPORTS: &str = "strongback.imports";
 
-/// What a file is, and what reading it needs.
+/// Kind of a file, with the data needed to read it.
 enum FileKind {
     /// Packets, with the layouts of their sources.
     Capture(Vec<SourceLayout>),
-    /// Messages, which say what they hold.
+    /// Messages, which describe themselves.
     Mcap,
 }
 
-/// How far a file came into a run.
+/// Progress of a file's import into a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ImportStep {
-    /// Frames of it may be stored. Stores of before do not say how many rows the run had when it began.
+    /// Begun; frames may be stored. Older stores do not record how many rows the run had at the beginning.
     Begun { rows: Option<u64> },
-    /// All of it was taken. The row has no state, as rows had none before imports were written down when they begin.
+    /// Complete. The row has no state, as in stores from before the begin of imports was recorded.
     Done,
 }
 
-/// What is written down of imports.
+/// The recorded imports of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Written {
-    /// How far the file came into the run; `None` if it was never begun.
+    /// Progress of this file; `None` if its import was never begun.
     step: Option<ImportStep>,
-    /// Whether all of another file is in the run.
+    /// Whether another file was completely imported into the run.
     has_others: bool,
 }
 
 const BEGUN: &str = "begun";
 const NOT_WRITTEN: &str = "the import is not written down";
 
-/// What became of a file.
+/// Result of an import.
 enum Imported {
     Capture(ImportReport),
     Mcap(McapReport),
 }
 
-/// Imports a file and says what became of its packets or messages.
+/// Imports a file and reports what became of its packets or messages.
 ///
 /// # Errors
-/// What keeps it from being read or stored.
+/// If the file cannot be read or stored.
 pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
     let mut config = match &args.config {
         Some(file) => Config::read(file)?,
@@ -114,11 +114,11 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
     Ok(if told.is_whole { Outcome::Done } else { Outcome::DataLost })
 }
 
-/// What is said of an import.
+/// Report of an import.
 struct ImportSummary {
-    /// Lines for people, or one of JSON.
+    /// Lines for people, or one line of JSON.
     text: String,
-    /// Whether all that is in the file is in the store.
+    /// Whether everything in the file is in the store.
     is_whole: bool,
 }
 
@@ -143,7 +143,7 @@ fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<FileKind> {
     Ok(FileKind::Capture(sources))
 }
 
-/// Whether a file begins as pcap of either order and resolution does, or as pcapng.
+/// Returns whether a file begins like a pcap, of either byte order and resolution, or a pcapng.
 fn is_capture(file: &Path) -> std::io::Result<bool> {
     const MAGIC: [u32; 3] = [0xa1b2_c3d4, 0xa1b2_3c4d, 0x0a0d_0d0a];
     let mut begin = [0; 4];
@@ -172,18 +172,18 @@ fn import_hashed(args: &ImportArgs, ingest: &Ingest, form: FileKind, hash: &str)
         Some(ImportStep::Done) => {
             bail!("{} is in the run {:?} already: the same file is not imported twice", args.file.display(), args.run)
         }
-        // Messages mostly have no sequences, and packets are not all recognised by theirs.
+        // Most messages have no sequence, and not all packets are recognised by theirs.
         Some(ImportStep::Begun { rows: before }) if rows != before.unwrap_or(0) => bail!(
             "{}: an earlier import into the run {:?} ended early, and what it stored would be stored twice: \
              name another run with --run{}",
             args.file.display(),
             args.run,
-            // Other files' data would go with it.
+            // Releasing the run would give up other files' data, too.
             if written.has_others { "" } else { ", and give this one up with `strongback run release`" }
         ),
         Some(ImportStep::Begun { .. }) | None => {}
     }
-    // Nothing of it goes until the run is released; durable before the first frame.
+    // Nothing of the run is deleted until it is released; durable before the first frame.
     let protected = ingest.store().protect_run(&args.run, now_ns())?;
     ingest.wait_durable(protected).context("the run is not protected")?;
     if written.step.is_none() {
@@ -225,7 +225,7 @@ fn import_hashed(args: &ImportArgs, ingest: &Ingest, form: FileKind, hash: &str)
     Ok(imported)
 }
 
-/// What is written down of a file and a run.
+/// Reads the records of a file and a run.
 fn written_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Written> {
     let mut written = Written::default();
     let catalog = store.catalog();
@@ -233,7 +233,7 @@ fn written_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Written> {
     let (Some(runs), Some(hashes)) = (stream.layout.index("run"), stream.layout.index("sha256")) else {
         return Ok(written);
     };
-    // Stores of before have no such channels.
+    // Older stores lack these channels.
     let optional = ["state", "rows"].map(|name| stream.layout.index(name));
     let columns = [runs, hashes].into_iter().chain(optional.into_iter().flatten()).collect();
     for batch in store.view().scan(Scan::all(stream.id, columns)) {
@@ -262,7 +262,7 @@ fn written_of(store: &Store, run: &str, hash: &str) -> anyhow::Result<Written> {
     Ok(written)
 }
 
-/// Rows of all streams of a run, whether they are kept or not.
+/// Returns the number of rows ever stored in all streams of a run.
 fn rows_of(store: &Store, run: &str) -> u64 {
     let view = store.view();
     let of_run = view.catalog().streams.iter().filter(|s| s.key.tag("run") == Some(run));
@@ -302,7 +302,7 @@ fn write_down(ingest: &Ingest, args: &ImportArgs, hash: &str, step: ImportStep) 
     ingest.wait_durable(appended.commit).context(NOT_WRITTEN)
 }
 
-/// What sequences say of a stream of the file.
+/// Sequence statistics of a stream of the file.
 #[derive(Debug)]
 struct Losses {
     name: String,

@@ -1,4 +1,4 @@
-//! How the program ends: the one place where outcomes become exit codes, and where a closed output ends it.
+//! The end of the program: the only place where outcomes become exit codes, and where closed output ends it.
 
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
@@ -9,11 +9,11 @@ use strongback_store::rdl::DefinitionError;
 use crate::config::ConfigError;
 use crate::ingest::StoreLost;
 
-/// The exit code of a program whose output nobody reads any more, as a shell gives it for SIGPIPE.
+/// Exit code of a program whose output is closed, as a shell reports it for SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;
 
-/// Ends the program without a word when its standard output was closed, as by `head`. Rust ignores SIGPIPE, so that
-/// `println!` panics then; all other panics are reported as before. A server's sockets have errors of their own.
+/// Ends the program silently when its standard output is closed, as by `head`. Rust ignores SIGPIPE, so `println!`
+/// panics in that case; other panics are reported as usual. The server's sockets have errors of their own.
 pub fn end_quietly_on_closed_output() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
@@ -24,33 +24,33 @@ pub fn end_quietly_on_closed_output() {
     }));
 }
 
-/// Whether a panic is that of `println!` on a pipe that nobody reads.
+/// Returns whether a panic is that of `println!` on a closed pipe.
 fn is_closed_output(message: &str) -> bool {
     message.starts_with("failed printing to stdout") && message.contains("Broken pipe")
 }
 
-/// How a command ended that did not fail.
+/// Result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// Success.
     Done,
-    /// Done, but data was lost or found damaged.
+    /// Success, but data was lost or found damaged.
     DataLost,
-    /// A doctor found something wrong.
+    /// Findings of a doctor.
     Findings,
-    /// Stopped by Ctrl-C; what was taken until then is on the disk.
+    /// Stopped by Ctrl-C; everything taken until then is on disk.
     Stopped,
 }
 
-/// A flag whose value cannot be meant.
+/// An invalid value of a flag.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongFlag(pub String);
 
-/// Checks times that flags name, before anything is opened or asked.
+/// Checks times given by flags, before anything is opened or asked.
 ///
 /// # Errors
-/// The first that is not a time, with its flag.
+/// The first invalid time, with its flag.
 pub fn check_times(flags: &[(&str, &Option<String>)]) -> Result<(), WrongFlag> {
     for (flag, text) in flags {
         if let Some(text) = text {
@@ -60,7 +60,7 @@ pub fn check_times(flags: &[(&str, &Option<String>)]) -> Result<(), WrongFlag> {
     Ok(())
 }
 
-/// Says what went wrong, if anything, and gives the exit code: see `strongback --help`.
+/// Prints the error, if any, and returns the exit code; see `strongback --help`.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
     if let Err(error) = result {
         eprintln!("strongback: {}", sentence(error));
@@ -68,7 +68,7 @@ pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
     ExitCode::from(code(result))
 }
 
-/// An error and its causes as one sentence, each said once: many errors say what caused them themselves.
+/// Joins an error and its causes into one sentence, each named once, because many errors include their cause.
 pub fn sentence(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
         "" => cause,
@@ -77,7 +77,7 @@ pub fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
-/// The number of the exit code.
+/// Returns the exit code as a number.
 pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
     match result {
         Ok(Outcome::Done) => 0,

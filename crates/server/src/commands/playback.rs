@@ -1,4 +1,4 @@
-//! `strongback playback`: begins, lists, directs and ends playbacks of a running server.
+//! `strongback playback`: starts, lists, controls and ends playbacks of a running server.
 
 use serde_json::{Map, Value, json};
 use strongback_sources::instant;
@@ -8,10 +8,10 @@ use crate::commands::client;
 use crate::commands::client::text;
 use crate::commands::outcome::{Outcome, check_times};
 
-/// Asks the server; says the state after it, as a line.
+/// Sends a command to the server and prints the resulting state as a line.
 ///
 /// # Errors
-/// What the server refuses, or that there is none.
+/// If the server refuses, or none answers.
 pub fn run(command: &PlaybackCommand) -> anyhow::Result<Outcome> {
     match command {
         PlaybackCommand::Start { from, to, run, at, speed, looped, paused, name, args } => {
@@ -66,7 +66,7 @@ fn of_texts(texts: &[(&str, &Option<String>)]) -> Map<String, Value> {
     texts.iter().filter_map(|(key, text)| Some(((*key).to_owned(), text.as_ref()?.clone().into()))).collect()
 }
 
-/// What the director says, as REST has it.
+/// Returns the director's command as the JSON of the REST interface.
 fn spoken(word: &ControlWord) -> Map<String, Value> {
     let said = match word {
         ControlWord::Play => json!({ "do": "play" }),
@@ -86,7 +86,7 @@ fn spoken(word: &ControlWord) -> Map<String, Value> {
     fields(said)
 }
 
-/// A state in a line.
+/// Formats a state as a line.
 fn line(state: &Value) -> String {
     let time = |key: &str| text(&state[key]).parse().map_or_else(|_| "?".to_owned(), instant::format);
     let is = |key: &str| state[key].as_bool().unwrap_or_default();

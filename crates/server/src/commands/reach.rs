@@ -1,4 +1,4 @@
-//! Where a command finds stored data: in a folder that no server uses, or at the server that runs.
+//! Location of stored data for a command: a folder that no server uses, or a running server.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::commands::client;
 use crate::config::Config;
 use crate::process::clock::now_ns;
 
-/// What the flags of a command say of where its data is.
+/// The flags of a command that say where its data is.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'a> {
-    /// `--config`: its folder and the address of its server.
+    /// `--config`, for the folder and the address of its server.
     pub config: Option<&'a Path>,
     /// `--data`.
     pub data: Option<&'a Path>,
@@ -23,19 +23,19 @@ pub struct Flags<'a> {
     pub token: Option<&'a Path>,
 }
 
-/// Where data was found.
+/// The place where data was found.
 pub enum DataPlace {
-    /// In a store that is open now.
+    /// A store, now open.
     Folder(Box<(Store, Config)>),
-    /// At a server of this address.
+    /// A server at this address.
     Server(String),
 }
 
-/// Finds the data that a command is about: at the server that was named; else in the folder, or at its server if one uses
-/// it. Where no folder was named and the usual one is not there, the server at the usual address has it.
+/// Finds the data of a command: at the given server, else in the folder, or at its server if one uses it. If no folder
+/// was given and the default one does not exist, the server at the default address is used.
 ///
 /// # Errors
-/// There is neither a store nor a server, or the store cannot be opened.
+/// If there is neither a store nor a server, or the store cannot be opened.
 pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
     if let Some(server) = flags.server {
         return Ok(DataPlace::Server(server.to_owned()));
@@ -70,7 +70,7 @@ pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
     }
 }
 
-/// Checks that it is the server of this folder that answers there.
+/// Checks that the server at this address uses this folder.
 fn check_server_of(dir: &Path, server: &str, token: Option<&Path>) -> anyhow::Result<()> {
     let found = inspect::inspect(dir, Depth::Footers)?;
     let health = client::ask(server, "GET", "/api/health", token)?.json()?;

@@ -1,6 +1,6 @@
 //! `strongback run`: named runs of a store, their clocks, and their release.
 //!
-//! A store that no server uses is opened; of one that is in use its server is asked.
+//! Opens a store that no server uses; otherwise asks its server.
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
@@ -18,14 +18,14 @@ use crate::runs::clock::RunStep;
 use crate::runs::log;
 use crate::runs::log::{RunError, RunLog, RunStepRow};
 
-/// What is asked of a store or a server.
+/// A request to a store or a server.
 enum RunRequest<'a> {
     List,
     Release(&'a str),
     Step(&'a str, Stepped<'a>),
 }
 
-/// A step, with what goes with it.
+/// A step with its arguments.
 enum Stepped<'a> {
     Start(&'a [String]),
     T0(&'a str),
@@ -35,7 +35,7 @@ enum Stepped<'a> {
 /// Lists runs, releases one, or takes a step of one.
 ///
 /// # Errors
-/// If there is no such run, the step cannot be, or neither the folder nor its server can be had.
+/// If there is no such run, the step is not allowed, or neither the folder nor its server can be reached.
 pub fn run(command: &RunCommand) -> anyhow::Result<Outcome> {
     let plain = |name, step, word| RunRequest::Step(name, Stepped::Plain(step, word));
     let (args, wish) = match command {
@@ -136,7 +136,7 @@ fn print(runs: &[Value]) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let t = run["clock"]["t"].as_str().and_then(|t| t.parse().ok()).map(t_words).unwrap_or_default();
         let (clock, bytes, name) = (text(&run["clock"]["state"]), text(&run["bytes"]), text(&run["name"]));
-        // A JSON value takes no notice of a width.
+        // A JSON value ignores a width.
         let (streams, segments) = (run["streams"].to_string(), run["segments"].to_string());
         println!("{data:10} {clock:9} {t:>12} {streams:>8} {segments:>9} {bytes:>14}  {name}");
     }

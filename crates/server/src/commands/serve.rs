@@ -47,27 +47,27 @@ use crate::sources::ledger::Ledger;
 use crate::sources::outages;
 use crate::sources::roster::{Own, Roster};
 
-/// Threads of the runtime for HTTP, and of that for live.
+/// Threads of the HTTP runtime, and of the live runtime.
 const RUNTIME_THREADS: usize = 2;
-/// Requests that read at once at most.
+/// Max number of requests that read at once.
 const READERS: usize = 4;
-/// Live subscriptions that are made at once at most.
+/// Max number of live subscriptions made at once.
 const MATCHERS: usize = 2;
 /// Threads for heartbeats, and for following gaps and events.
 const UPKEEP: usize = 2;
-/// Requests that judge or evaluate a span of the past at once at most.
+/// Max number of requests at once that judge or evaluate a past span.
 const SCANS: usize = 2;
-/// Bodies of lines that are written at once: fewer than the threads that may wait for a full log.
+/// Max number of line protocol bodies written at once; fewer than the threads that may wait for a full log.
 const WRITERS: usize = 32;
-/// Threads of the runtime for HTTP that may block.
+/// Max number of blocking threads of the HTTP runtime.
 const BLOCKING_THREADS: usize = 64;
-/// Rows of gaps or events that SQL reads at most: all that are kept.
+/// Max number of rows of gaps or events read by SQL: all that are kept.
 const LEDGER_ROWS: usize = crate::sources::ledger::ROWS_MAX;
 
 /// Runs a server until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// What keeps it from starting, or the loss of its store.
+/// If it cannot start, or loses its store.
 pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     let mut config = configuration(args)?;
     let allowed = descriptors::allow(&config);
@@ -75,7 +75,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     config.ilp.max_connections = allowed.ilp;
     config.pg.max_connections = allowed.pg;
     runtime()?.block_on(async {
-        // Before it answers anybody: who knows that it is up may stop it at once.
+        // Registered before the server answers, because a client may stop it as soon as it is up.
         let stopped = stop_signal();
         let running = Running::start(config).await?;
         eprintln!("{}", running.banner());
@@ -83,10 +83,10 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The runtime that HTTP runs on.
+/// Makes the runtime for HTTP.
 ///
 /// # Errors
-/// Where no threads can be had.
+/// If no threads can be started.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -97,10 +97,10 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("no threads for the server")
 }
 
-/// The configuration of a command line: its file, then its flags.
+/// Reads the configuration of a command line: the file, then the flags.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the configuration is invalid.
 pub fn configuration(args: &ServeArgs) -> anyhow::Result<Config> {
     let config = match &args.config {
         Some(file) => Config::read(file)?,
@@ -111,7 +111,7 @@ pub fn configuration(args: &ServeArgs) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Puts the flags over a configuration.
+/// Applies the flags to a configuration.
 pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
     if let Some(dir) = &args.data {
         config.data_dir.clone_from(dir);
@@ -126,10 +126,10 @@ pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
     config
 }
 
-/// Catches Ctrl-C and SIGTERM from now on; completes when one has come.
+/// Catches Ctrl-C and SIGTERM from now on; the future completes when one was received.
 ///
 /// # Panics
-/// Outside of a runtime.
+/// If called outside of a runtime.
 pub fn stop_signal() -> impl Future<Output = ()> {
     use tokio::signal::unix::{Signal, SignalKind, signal};
     let catch = |name: &'static str, kind: SignalKind| {
@@ -150,7 +150,7 @@ pub fn stop_signal() -> impl Future<Output = ()> {
     }
 }
 
-/// What the server knows beyond the store, for SQL.
+/// The tables for SQL that are not in the store.
 struct ServerRows {
     ledger: Arc<Ledger>,
     roster: Arc<Roster>,
@@ -184,25 +184,25 @@ impl SystemRows for ServerRows {
     }
 }
 
-/// A server at work.
+/// A running server.
 pub struct Running {
-    /// What its connections share.
+    /// State shared by its connections.
     pub server: Arc<Server>,
-    /// Where HTTP listens.
+    /// Address of HTTP.
     pub http: SocketAddr,
-    /// Where line protocol over TCP listens, if it does.
+    /// Address of line protocol over TCP, unless off.
     pub ilp: Option<SocketAddr>,
-    /// Where the PostgreSQL wire listens, if it does.
+    /// Address of the PostgreSQL wire, unless off.
     pub pg: Option<SocketAddr>,
-    /// Where packet sources listen, by name.
+    /// Addresses of packet sources, by name.
     pub packets: Vec<(String, SocketAddr)>,
-    /// Where PLCs are that are read, by name.
+    /// Addresses of PLCs, by name.
     pub plcs: Vec<(String, String)>,
     sources: Vec<inetx::RunningReceiver>,
     reading: Vec<ads::RunningPlc>,
     listener: Option<Listener>,
     threads: Vec<JoinHandle<()>>,
-    /// The thread of the limits, and what ends it.
+    /// Thread of the limits, and the signal that ends it.
     limits: Option<JoinHandle<()>>,
     judging: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -211,10 +211,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a server: store, SQL, sources, HTTP. When it returns, everything listens.
+    /// Starts a server: store, SQL, sources, HTTP. All ports are listening when it returns.
     ///
     /// # Errors
-    /// What cannot be had: the folder, a port, a thread.
+    /// If the folder, a port or a thread is not available.
     pub async fn start(config: Config) -> anyhow::Result<Running> {
         let dir = &config.data_dir;
         if dir.exists() && !dir.is_dir() {
@@ -225,7 +225,7 @@ impl Running {
         Running::start_on(opening, config).await
     }
 
-    /// As [`Running::start`], on the store that `opening` opens.
+    /// Starts a server as [`Running::start`] does, on the store opened by `opening`.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -263,7 +263,7 @@ impl Running {
         let prefixes = config.ilp.source.iter().map(|s| (s.prefix.clone(), s.name.clone())).collect();
         let ingress = Ingress::new(sink.clone(), line_config(&config, token.as_deref(), prefixes));
 
-        // Every port first: a taken one must not cost data.
+        // Bind all ports first, because a taken port must not cost data.
         let http_listener = http::bind(config.http.listen)
             .with_context(|| format!("http cannot listen on {} (--http changes it)", config.http.listen))?;
         let http = http_listener.local_addr()?;
@@ -298,7 +298,7 @@ impl Running {
 
         let store = ingest.store();
         let last_commit = store.recovery().last_commit;
-        // What the server left that was cut off, if one was, and when that and the one before it started.
+        // The store as a cut-off server left it, if one was, with the start times of that server and the one before.
         let outages = ledger.outages();
         let start_before = |nth: usize| outages.iter().nth_back(nth).map(|outage| outage.1);
         let before = (store.view(), (start_before(1), start_before(0).unwrap_or(i64::MIN)));
@@ -377,7 +377,7 @@ impl Running {
         });
         {
             let (counting, (view, starts), start) = (server.clone(), before, now_ns());
-            // Beside what starts: of many quiet streams it may take a while.
+            // Runs beside the start, because with many quiet streams it may take a while.
             drop(server.readers.spawn(move || {
                 let (roster, store) = (&counting.roster, counting.ingest.store());
                 let counted = cut_off.map_or(Ok(()), |until| roster.finish_cut_off(&store, &view, starts, until));
@@ -386,7 +386,7 @@ impl Running {
                 }
             }));
         }
-        // Who asks for the sources at once shall find them; there is nothing to tell yet.
+        // Polls now so that the sources can be listed at once; there is nothing to report yet.
         server.roster.look(&ingest, clock::both());
         let auth = match &token {
             Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
@@ -420,7 +420,7 @@ impl Running {
         })
     }
 
-    /// Where everything is, for people.
+    /// Formats all addresses for people.
     pub fn banner(&self) -> String {
         let mut lines = vec![format!("Strongback {}", env!("CARGO_PKG_VERSION"))];
         lines.push(format!("  page, REST, WebSocket   http://{}", self.http));
@@ -454,7 +454,7 @@ impl Running {
         lines.join("\n")
     }
 
-    /// Waits for `stop`, or for the loss of the store, which it returns.
+    /// Waits for `stop`, or for the loss of the store, which is returned.
     pub async fn until_stopped(&self, stop: impl Future<Output = ()>) -> Option<crate::ingest::StoreLost> {
         let mut lost = self.server.ingest.lost();
         tokio::select! {
@@ -466,27 +466,27 @@ impl Running {
     /// Serves until `stop`, or until the store is lost, then stops.
     ///
     /// # Errors
-    /// [`crate::ingest::StoreLost`], or when the last commit fails.
+    /// [`crate::ingest::StoreLost`], or if the last commit fails.
     pub async fn until_ended(self, stop: impl Future<Output = ()>) -> anyhow::Result<Outcome> {
         let lost = self.until_stopped(stop).await;
         let stopped = self.stop().await;
         match lost {
-            // That a lost store cannot be closed either is no news.
+            // A lost store cannot be closed either; that error adds nothing.
             Some(lost) => Err(lost.into()),
             None => stopped.map(|()| Outcome::Done),
         }
     }
 
-    /// Stops sources, answers what is under way, commits, seals and closes.
+    /// Stops sources, answers requests under way, commits, seals and closes.
     ///
     /// # Errors
-    /// When the last commit fails.
+    /// If the last commit fails.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         let mut sources = std::mem::take(&mut self.sources);
         let mut reading = std::mem::take(&mut self.reading);
         let mut listener = self.listener.take();
         let stopped = tokio::task::spawn_blocking(move || {
-            // All at once: each says goodbye to its PLC.
+            // Stop all at once, because each says goodbye to its PLC.
             reading.iter_mut().for_each(ads::RunningPlc::begin_stop);
             for source in &mut sources {
                 source.stop();
@@ -509,7 +509,7 @@ impl Running {
         let (server, limits, judging) = (self.server.clone(), self.limits.take(), self.judging.clone());
         let closed = tokio::task::spawn_blocking(move || {
             server.playbacks.stop();
-            // Nothing comes in behind derived channels: limits judge to the end.
+            // The derived channels have ended by then, so no more values follow and the limits judge to the end.
             let limits = limits.into_iter().inspect(|_| _ = judging.send_replace(true));
             for thread in threads.into_iter().chain(limits) {
                 if thread.join().is_err() {
@@ -518,7 +518,7 @@ impl Running {
             }
             server.ledger.finish(&server.ingest);
             let closed = server.ingest.store().close(now_ns());
-            // What is recorded is safe first: a receiver may take its time.
+            // Make recorded data safe first, because a webhook receiver may be slow.
             server.limits.webhooks.stop();
             closed
         });
@@ -526,7 +526,7 @@ impl Running {
     }
 }
 
-/// The settings of line protocol.
+/// Returns the settings of line protocol.
 fn line_config(config: &Config, token: Option<&str>, source_prefixes: Vec<(String, String)>) -> IlpConfig {
     let has_listener = config.ilp.listen.address().is_some();
     if token.is_some() && has_listener && !config.ilp.token_required {
@@ -544,7 +544,7 @@ fn line_config(config: &Config, token: Option<&str>, source_prefixes: Vec<(Strin
     }
 }
 
-/// Names the sources that line protocol feeds.
+/// Registers the sources fed by line protocol.
 fn add_line_sources(roster: &Roster, config: &Config, ingress: &Ingress, ilp: Option<SocketAddr>, http: SocketAddr) {
     let address = match ilp {
         Some(ilp) => format!("tcp {ilp}, http {http}"),

@@ -1,4 +1,4 @@
-//! `strongback store`: a store without a server, as an embedded recorder's owner uses it.
+//! `strongback store`: works on a store without a server, as the owner of an embedded recorder does.
 
 mod append;
 mod blob;
@@ -16,10 +16,10 @@ use crate::cli::StoreCommand;
 use crate::commands::export;
 use crate::commands::outcome::Outcome;
 
-/// Does what was asked of a store.
+/// Runs a command on a store.
 ///
 /// # Errors
-/// What kept it from being done.
+/// If the command fails.
 pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
     match command {
         StoreCommand::Create(args) => create::run(args),

@@ -1,4 +1,4 @@
-//! `strongback sources ads symbols`: what a PLC has, before a group is made of it.
+//! `strongback sources ads symbols`: lists the symbols of a PLC, for writing a group of them.
 
 use std::io::{BufWriter, ErrorKind, Write};
 
@@ -12,7 +12,7 @@ use crate::commands::outcome::Outcome;
 /// Lists the symbols of a PLC.
 ///
 /// # Errors
-/// What keeps it from being asked.
+/// If the PLC cannot be queried.
 pub fn run(args: &SymbolsArgs) -> anyhow::Result<Outcome> {
     let target = PlcAddress {
         net_id: args.net_id,
@@ -23,7 +23,7 @@ pub fn run(args: &SymbolsArgs) -> anyhow::Result<Outcome> {
     let arrays = if args.whole_arrays { Arrays::Whole } else { Arrays::Elements };
     let listing = browse(&target, &args.filter, arrays)?;
     match print(&listing, args.json, &mut BufWriter::new(std::io::stdout().lock())) {
-        // Whoever read it has seen enough.
+        // The reader has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }

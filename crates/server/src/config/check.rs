@@ -1,4 +1,4 @@
-//! Whether the values of a configuration can be meant.
+//! Checks whether the values of a configuration are valid.
 
 use strongback_store::Pattern;
 
@@ -7,20 +7,20 @@ use crate::alarms::limits::rule;
 use crate::alarms::webhook::table as webhook;
 use crate::derived::definition;
 
-/// A value that cannot be meant.
+/// An invalid value.
 #[derive(Debug)]
 pub(super) struct Wrong {
-    /// Path of its key, as `source[0].stream[2].table`.
+    /// Path of its key, such as `source[0].stream[2].table`.
     pub(super) path: String,
-    /// What is wrong with it.
+    /// Description of the mistake.
     pub(super) message: String,
 }
 
 impl Config {
-    /// Checks what the values mean.
+    /// Checks the values.
     ///
     /// # Errors
-    /// The first that cannot be meant.
+    /// The first invalid value.
     pub(super) fn check(&self) -> Result<(), Wrong> {
         let wrong = |path: String, message: String| Err(Wrong { path, message });
         if !(1..=10_000).contains(&self.commit_interval_ms) {
@@ -113,7 +113,7 @@ impl Config {
     }
 }
 
-/// Checks tables of one kind, each with those before it, so that the one that is wrong is known.
+/// Checks tables of one kind, each together with those before it, so that the wrong one is known.
 fn check_each<T>(name: &str, tables: &[T], check: impl Fn(&[T]) -> Result<(), String>) -> Result<(), Wrong> {
     let Err(all) = check(tables) else { return Ok(()) };
     let first = (1..tables.len()).find_map(|count| check(&tables[..count]).err().map(|message| (count - 1, message)));

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration: every mistake, at its line.
+//! The mistakes of a configuration, each with its line.
 //!
-//! Both serde and the checks of values stop at the first thing that is wrong. That is taken out of the document, and what
-//! is left is read again, until nothing is wrong.
+//! Both serde and the checks of values stop at the first mistake. It is removed from the document, and the rest is read
+//! again until no mistake is left.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,17 +14,17 @@ use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 use super::Config;
 use super::check::Wrong;
 
-/// Most mistakes that are looked for.
+/// Max number of mistakes searched for.
 const MISTAKES_MAX: usize = 100;
 
-/// One thing that is wrong.
+/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
     /// Line, from 1.
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// What is wrong, with the nearest right key.
+    /// Description, with the nearest valid key.
     pub message: String,
 }
 
@@ -43,30 +43,30 @@ impl Mistake {
     }
 }
 
-/// One step on the way from the whole document to a value.
+/// One step of the path from the document to a value.
 #[derive(Clone, Debug, PartialEq)]
 enum PathStep {
     Key(String),
     Index(usize),
 }
 
-/// What is wrong first.
+/// The first mistake found.
 struct FirstMistake {
     at: usize,
     message: String,
-    /// What is taken out so that the next can be found; nothing if it is the document as a whole.
+    /// Path of the value to remove so that the next mistake is found; empty for the whole document.
     steps: Vec<PathStep>,
 }
 
 /// Reads a configuration.
 ///
 /// # Errors
-/// All that is wrong with it, by line.
+/// All mistakes, by line.
 pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
     let mut root = DeTable::parse(text)
         .map_err(|error| vec![Mistake::at(text, start(error.span()), error.message().to_owned())])?;
     let mut mistakes = Vec::new();
-    // Where something was taken out: what is missing there now is nobody's mistake.
+    // Positions where values were removed; a value missing there is not a mistake of the writer.
     let mut touched: HashSet<usize> = HashSet::new();
     for _ in 0..MISTAKES_MAX {
         let found = match first(&root) {
@@ -95,7 +95,7 @@ fn first(root: &Spanned<DeTable<'_>>) -> Result<Config, FirstMistake> {
     config.check().map_err(|Wrong { path, message }| {
         let mut steps = existing(root.get_ref(), &steps_of(&path));
         let at = places(root.get_ref(), &steps).first().copied().unwrap_or(0);
-        // The rest of a table with a mistake in it says little.
+        // The rest of a table with a mistake tells little, so the whole table is removed.
         if let Some(last) = steps.iter().rposition(|step| matches!(step, PathStep::Index(_))) {
             steps.truncate(last + 1);
         }
@@ -108,7 +108,7 @@ fn start(span: Option<Range<usize>>) -> usize {
     span.map_or(0, |span| span.start)
 }
 
-/// The steps of a path such as `source[0].stream[2].table`.
+/// Parses a path such as `source[0].stream[2].table` into steps.
 fn steps_of(path: &str) -> Vec<PathStep> {
     let of_part = |part: &str| {
         let mut parts = part.split('[');
@@ -128,7 +128,7 @@ fn without_indices(path: &str) -> String {
     keys.collect::<Vec<_>>().join(".")
 }
 
-/// What a step leads to, with where it is written: its key, or itself, and where its value begins.
+/// Returns the value a step leads to, with the positions of its key (or of itself) and of the value.
 fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &PathStep) -> Option<(&'v DeValue<'i>, usize, usize)> {
     match (value, step) {
         (DeValue::Table(table), PathStep::Key(name)) => {
@@ -143,7 +143,7 @@ fn follow<'v, 'i>(value: &'v DeValue<'i>, step: &PathStep) -> Option<(&'v DeValu
     }
 }
 
-/// The part of a path that is in the document.
+/// Returns the part of a path that exists in the document.
 fn existing(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<PathStep> {
     let whole = DeValue::Table(root.clone());
     let mut value = &whole;
@@ -156,8 +156,8 @@ fn existing(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<PathStep> {
     found
 }
 
-/// Where the values on a path and their keys are written, the last first. Of arrays before it only the key: they begin where
-/// their first element does.
+/// Returns the positions of the values on a path and of their keys, innermost first. For an array on the way only the
+/// key counts, because the array begins where its first element does.
 fn places(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<usize> {
     let whole = DeValue::Table(root.clone());
     let mut value = &whole;
@@ -173,7 +173,7 @@ fn places(root: &DeTable<'_>, steps: &[PathStep]) -> Vec<usize> {
     places
 }
 
-/// The path to the innermost value that is written at a place, or whose key is.
+/// Returns the path to the innermost value that is, or whose key is, at a position.
 fn steps_at(table: &DeTable<'_>, at: usize) -> Option<Vec<PathStep>> {
     let inner = table.iter().find_map(|(key, value)| {
         Some([vec![PathStep::Key(key.get_ref().to_string())], within(value.get_ref(), at)?].concat())
@@ -201,7 +201,7 @@ fn within(value: &DeValue<'_>, at: usize) -> Option<Vec<PathStep>> {
     }
 }
 
-/// Takes the value at the end of a path out; says whether it was there.
+/// Removes the value at the end of a path. Returns whether it existed.
 fn take_out(table: &mut DeTable<'_>, steps: &[PathStep]) -> bool {
     let Some((PathStep::Key(name), rest)) = steps.split_first() else { return false };
     if rest.is_empty() {
@@ -229,7 +229,7 @@ fn take_out_of(value: &mut DeValue<'_>, steps: &[PathStep]) -> bool {
     }
 }
 
-/// Turns serde's "unknown field" into a sentence with the nearest right key.
+/// Rewrites serde's "unknown field" as a sentence with the nearest valid key.
 fn teach(message: &str) -> String {
     let Some((unknown, rest)) = message.strip_prefix("unknown field `").and_then(|m| m.split_once('`')) else {
         return message.to_owned();

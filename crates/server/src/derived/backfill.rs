@@ -1,4 +1,4 @@
-//! Backfills: a version of a derived channel for a span of the past, written beside those there are.
+//! Backfills: results of a derived channel for a past interval, written as a separate version.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,41 +22,41 @@ use super::instance::{Counts, Evaluated};
 use super::past::{NotTied, Past};
 use super::record::{self, Output};
 
-/// Backfills at once.
+/// Max simultaneous backfills.
 const BACKFILLS_MAX: usize = 2;
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// What a backfill needs of the server that it runs in.
+/// Services of the server that a backfill uses.
 #[derive(Clone, Debug)]
 pub struct BackfillHost {
     /// Derived channels.
     pub derived: Arc<Derived>,
-    /// Stored data, and the way in of results.
+    /// Stored data, and the path for results into the store.
     pub ingest: Arc<Ingest>,
-    /// Events.
+    /// Ledger, for events.
     pub ledger: Arc<Ledger>,
-    /// Turns true when the server stops.
+    /// Whether the server is stopping.
     pub stopping: watch::Receiver<bool>,
 }
 
-/// Why a backfill does not begin.
+/// Reason why a backfill does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no such derived channel, or it cannot be kept.
+    /// Unknown derived channel, or one that cannot be saved.
     #[error(transparent)]
     Book(#[from] BookError),
-    /// It cannot be tied to its inputs.
+    /// Inputs that cannot be resolved.
     #[error(transparent)]
     NotTied(#[from] NotTied),
-    /// Others run.
+    /// Too many running backfills.
     #[error("{BACKFILLS_MAX} backfills are already running")]
     Busy,
-    /// There is no thread for it.
+    /// Failure to start a thread.
     #[error("cannot start a thread: {0}")]
     NoThread(std::io::Error),
 }
 
-/// A place among those that run.
+/// Slot of a running backfill, freed when dropped.
 struct BackfillSeat;
 
 impl BackfillSeat {
@@ -72,11 +72,12 @@ impl Drop for BackfillSeat {
     }
 }
 
-/// Begins to write what the version in force gives for a span of `time` (nanoseconds since 1970 UTC, end exclusive), as
-/// a version of its own, whose name is returned. `late`: with the frames that live left out for being late.
+/// Starts to write the results of the version in force for a span of `time` (nanoseconds since 1970 UTC, end
+/// exclusive), as a separate version whose name is returned. `late` includes frames that live left out for being
+/// late.
 ///
 /// # Errors
-/// Why it does not begin.
+/// Returns why it does not start.
 pub fn start(host: BackfillHost, name: &str, span: Range<i64>, late: bool) -> Result<String, StartError> {
     let seat = BackfillSeat::take().ok_or(StartError::Busy)?;
     let entry = host.derived.book().get(name).cloned().ok_or_else(|| BookError::Unknown(name.to_owned()))?;
@@ -121,7 +122,7 @@ fn write(
     frames: &mut u64,
 ) -> Result<(), String> {
     let BackfillHost { ingest, stopping, .. } = host;
-    // A store that was reopened may have lost results, and gives their streams other numbers.
+    // A reopened store may have lost results, and gives their streams other numbers.
     let opening = ingest.reopenings();
     let whole = || match ingest.reopenings() == opening {
         true => Ok(()),
@@ -160,7 +161,7 @@ fn write(
         }
         read.map_err(|error| format!("the record cannot be read: {error}"))?;
     }
-    // What is said to be done is durable.
+    // Results must be durable before they are reported as done.
     let durable = newest.map_or(Ok(()), |commit| ingest.wait_durable(commit));
     whole()?;
     durable.map_err(|error| format!("not durable: {error}"))

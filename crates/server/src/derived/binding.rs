@@ -1,4 +1,4 @@
-//! Which channels of which streams the names of an expression are, for one stream that triggers it.
+//! Resolution of the names in an expression to channels of streams, for one trigger stream.
 
 use std::sync::Arc;
 
@@ -7,67 +7,67 @@ use strongback_store::{Catalog, ChannelIndex, Reduction, Stream, StreamId, Strea
 
 use super::definition::{Definition, VERSION, base, kind_of};
 
-/// Names that are offered in place of one that is unknown.
+/// Max names suggested in place of an unknown one.
 const CANDIDATES: usize = 3;
 
-/// Streams that an expression reads, each with the channels of it and their places in the expression.
+/// Streams that an expression reads, each with its channels and their positions in the expression.
 pub type Inputs = Vec<(StreamId, Vec<(ChannelIndex, usize)>)>;
 
-/// An expression tied to the streams of a catalog.
+/// Expression whose names are resolved in a catalog.
 #[derive(Debug)]
 pub struct Binding {
-    /// The stream that triggers it.
+    /// Trigger stream.
     pub trigger: Arc<Stream>,
-    /// Of each channel of the expression, its stream and which channel of it.
+    /// Stream and channel index of each channel of the expression.
     pub inputs: Vec<(Arc<Stream>, ChannelIndex)>,
-    /// Their kinds.
+    /// Kinds of those channels.
     pub kinds: Vec<Kind>,
-    /// The program.
+    /// Compiled program.
     pub program: Program,
 }
 
-/// Why an expression cannot be tied to streams.
+/// Reason why the names of an expression cannot be resolved.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BindError {
-    /// There is no such channel, or not yet.
+    /// Unknown channel, which may still appear.
     #[error("column {position}: there is no channel {name:?} {}", near(candidates))]
     Unknown {
-        /// As it was written.
+        /// Name as written.
         name: String,
-        /// Where.
+        /// Column of the name in the expression.
         position: usize,
-        /// Channels of similar names.
+        /// Channels with similar names.
         candidates: Vec<String>,
     },
-    /// Several channels could be meant.
+    /// Ambiguous name.
     #[error("column {position}: {name:?} is ambiguous, it may be {}; add tags to select one", candidates.join(", "))]
     Ambiguous {
-        /// As it was written.
+        /// Name as written.
         name: String,
-        /// Where.
+        /// Column of the name in the expression.
         position: usize,
-        /// Some of them.
+        /// Some of the matching channels.
         candidates: Vec<String>,
     },
-    /// Its values are of a type that expressions do not take, or not all of them are recorded.
+    /// Channel of a type that expressions do not support, or of a stream that does not record every frame.
     #[error("column {position}: {name:?} {why}")]
     Unfit {
-        /// As it was written.
+        /// Name as written.
         name: String,
-        /// Where.
+        /// Column of the name in the expression.
         position: usize,
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// The stream that triggers does not record each frame.
+    /// Trigger stream that does not record every frame.
     #[error("trigger {stream}: {why}")]
     Trigger {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
-        /// Why not.
+        /// Reason.
         why: String,
     },
-    /// Types do not go together.
+    /// Types that do not go together.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
 }
@@ -85,16 +85,16 @@ fn is_reduced(stream: &Stream) -> bool {
     stream.layout.channels.iter().any(|channel| channel.reduction != Reduction::None)
 }
 
-/// Whether tags other than the version are all among others.
+/// Returns whether all tags of a key, except the version, are in `of`.
 fn within(key: &StreamKey, of: &[(String, String)]) -> bool {
     key.tags.iter().filter(|(tag, _)| tag != VERSION).all(|pair| of.contains(pair))
 }
 
-/// Ties a definition to a stream that triggers it. `version_of` says the version in force of a derived channel by its
+/// Resolves a definition for a trigger stream. `version_of` returns the version in force of a derived channel by its
 /// `table.channel`.
 ///
 /// # Errors
-/// What is not there, or does not fit.
+/// Returns what is missing or does not fit.
 pub fn bind(
     definition: &Definition,
     trigger: &Arc<Stream>,
@@ -120,7 +120,7 @@ pub fn bind(
     Ok(Binding { trigger: trigger.clone(), inputs, kinds, program })
 }
 
-/// Whether a stream is one of derived channels.
+/// Returns whether a stream holds results of derived channels.
 pub fn is_derived(stream: &Stream) -> bool {
     stream.source == crate::sources::roster::DERIVED_SOURCE && stream.key.tag(VERSION).is_some()
 }
@@ -151,7 +151,7 @@ fn find(
     if let Some((stream, at)) = found.iter().find(|(stream, _)| stream.id == trigger.id) {
         return Ok(((*stream).clone(), *at));
     }
-    // Of a sibling of the trigger: the same tags, as far as it has any.
+    // Prefer a sibling of the trigger: one with the same tags, as far as it has any.
     let mut known = trigger.key.tags.clone();
     known.extend(asked);
     let siblings: Vec<_> = found.iter().filter(|(stream, _)| within(&stream.key, &known)).collect();
@@ -171,7 +171,7 @@ fn find(
     }
 }
 
-/// Channels of names like this one.
+/// Returns channels with similar names.
 fn nearest(path: &str, catalog: &Catalog) -> Vec<String> {
     let mut names: Vec<(usize, String)> = Vec::new();
     let own = |stream: &&Arc<Stream>| stream.source == "internal";
@@ -192,8 +192,8 @@ fn nearest(path: &str, catalog: &Catalog) -> Vec<String> {
     names.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The streams that an expression reads, each once, with the channels of it and their places in the expression. The
-/// trigger is among them.
+/// Returns the streams that an expression reads, each once, with its channels and their positions in the expression.
+/// Includes the trigger.
 pub fn by_stream(binding: &Binding) -> Inputs {
     let mut all: Inputs = vec![(binding.trigger.id, Vec::new())];
     for (place, (stream, channel)) in binding.inputs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which derived channels there are, in which version; kept in a file beside the store.
+//! Definitions of derived channels and their versions, saved in a file next to the store.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,55 +10,55 @@ use super::definition::{Definition, DerivedTable, in_order};
 
 /// Name of the file.
 const FILE: &str = "derived.json";
-/// Most derived channels.
+/// Max derived channels.
 const DERIVED_MAX: usize = 256;
-/// Earlier versions and backfills of one that are remembered.
+/// Max earlier versions, and max backfills, kept per derived channel.
 const HISTORY_MAX: usize = 100;
 
-/// A derived channel through its versions.
+/// Derived channel with its versions.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct DerivedEntry {
-    /// As it is now.
+    /// Current definition.
     pub definition: DerivedTable,
-    /// Its version: rises with each change of what it gives.
+    /// Current version, which rises with each change of its results.
     pub version: u32,
-    /// When that came into force, nanoseconds since 1970 UTC.
+    /// Time at which the version came into force, nanoseconds since 1970 UTC.
     pub since: i64,
-    /// Whether it is of the configuration.
+    /// Whether it is defined by the configuration.
     pub configured: bool,
-    /// Whether it was removed; its versions go on if it comes back.
+    /// Whether it was removed; its version numbers continue if it is defined again.
     pub removed: bool,
-    /// What it was before.
+    /// Earlier versions.
     pub earlier: Vec<Earlier>,
-    /// What was written for the past.
+    /// Backfills of the past.
     pub backfills: Vec<Backfill>,
 }
 
-/// A version that is no longer in force.
+/// Version that is no longer in force.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Earlier {
-    /// Which.
+    /// Number of the version.
     pub version: u32,
-    /// When it came into force, nanoseconds since 1970 UTC.
+    /// Time at which it came into force, nanoseconds since 1970 UTC.
     pub since: i64,
-    /// What it was.
+    /// Definition of the version.
     pub definition: DerivedTable,
 }
 
-/// A version that was written for a span of the past.
+/// Version written for a past interval.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Backfill {
-    /// Its version, as in `3.1`: the first backfill of version 3.
+    /// Number of the version, as in `3.1`: the first backfill of version 3.
     pub version: String,
-    /// Span of `time`, nanoseconds since 1970 UTC, end exclusive.
+    /// Start of the interval of `time`, nanoseconds since 1970 UTC.
     pub from: i64,
-    /// Its end.
+    /// End of the interval, exclusive.
     pub to: i64,
-    /// Whether frames that live left out for being late are in it.
+    /// Whether it includes frames that live left out for being late.
     pub late: bool,
-    /// `running`, `done`, `interrupted`, or why it failed.
+    /// State: `running`, `done`, `interrupted`, or the reason why it failed.
     pub state: String,
-    /// Up to which `time` it has come.
+    /// `time` up to which results are written.
     pub at: i64,
     /// Results written.
     pub frames: u64,
@@ -74,37 +74,37 @@ struct Saved {
 pub struct Definitions {
     entries: BTreeMap<String, DerivedEntry>,
     file: PathBuf,
-    /// Rises with each change.
+    /// Counter that rises with each change.
     pub changes: u64,
 }
 
-/// Why a derived channel cannot be changed so.
+/// Reason why a derived channel cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
-    /// It makes no sense.
+    /// Invalid definition.
     #[error("{0}")]
     Bad(String),
-    /// There is none of this name.
+    /// Unknown name.
     #[error("there is no derived channel {0:?}")]
     Unknown(String),
-    /// It is not to be changed at run time, or others are in the way.
+    /// Conflict with the configuration or with other derived channels.
     #[error("{0}")]
     Conflict(String),
-    /// It cannot be kept.
+    /// Failure to read or write the file.
     #[error("{file}: {source}")]
     File {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
 }
 
 impl Definitions {
-    /// Reads the file beside a store, and takes what the configuration says.
+    /// Reads the file next to a store, and applies the configuration.
     ///
     /// # Errors
-    /// A file that cannot be read or written, or says something else.
+    /// Returns an error if the file is malformed or cannot be read or written, or a definition is invalid.
     pub fn open(folder: &Path, configured: &[DerivedTable], now: i64) -> Result<Definitions, BookError> {
         let file = folder.join(FILE);
         let failed = |source| BookError::File { file: file.display().to_string(), source };
@@ -135,10 +135,10 @@ impl Definitions {
         Ok(book)
     }
 
-    /// Those that are in force, each after those it needs.
+    /// Returns the derived channels in force, each after those it depends on.
     pub fn in_force(&self) -> Vec<(Definition, DerivedEntry)> {
         let of = |entry: &&DerivedEntry| !entry.removed;
-        // Each was checked when it was taken.
+        // Each was checked when it was added.
         let mut all: Vec<Option<(Definition, DerivedEntry)>> = self
             .entries
             .values()
@@ -150,15 +150,15 @@ impl Definitions {
         order.into_iter().filter_map(|at| all[at].take()).collect()
     }
 
-    /// One by its name.
+    /// Returns a derived channel by its name, or `None` if it does not exist or was removed.
     pub fn get(&self, name: &str) -> Option<&DerivedEntry> {
         self.entries.get(name).filter(|entry| !entry.removed)
     }
 
-    /// Whether a definition goes together with the others.
+    /// Checks a definition together with the others, and parses it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns what is wrong.
     pub fn check(&self, table: &DerivedTable) -> Result<Definition, BookError> {
         let definition = table.definition().map_err(BookError::Bad)?;
         table.check_functions().map_err(BookError::Bad)?;
@@ -176,11 +176,11 @@ impl Definitions {
         Ok(definition)
     }
 
-    /// Puts one in force. Returns its version, which is a new one if it gives something else than before; so have then
-    /// those that need it.
+    /// Puts a definition in force. Returns its version, which is a new one if its results change; derived channels
+    /// that depend on it then get new versions as well.
     ///
     /// # Errors
-    /// It makes no sense, is of the configuration, or cannot be kept.
+    /// Returns an error if it is invalid, defined by the configuration, or cannot be saved.
     pub fn put(&mut self, table: DerivedTable, now: i64) -> Result<u32, BookError> {
         self.check(&table)?;
         self.is_free(&table.name)?;
@@ -196,10 +196,10 @@ impl Definitions {
         }
     }
 
-    /// Ends one. Its results stay.
+    /// Removes a derived channel. Its results stay.
     ///
     /// # Errors
-    /// There is none, it is of the configuration, or another needs it.
+    /// Returns an error if it does not exist, is defined by the configuration, or another depends on it.
     pub fn remove(&mut self, name: &str) -> Result<(), BookError> {
         let entry = self.get(name).ok_or_else(|| BookError::Unknown(name.to_owned()))?;
         let definition = entry.definition.definition().map_err(BookError::Bad)?;
@@ -244,7 +244,7 @@ impl Definitions {
         version
     }
 
-    /// Gives new versions to all that need one, directly or not: what they say changes with it.
+    /// Gives new versions to all that depend on it, directly or not, because their results change as well.
     fn renew_users(&mut self, name: &str, now: i64) {
         let all = self.in_force();
         let mut renewed = vec![name.to_owned()];
@@ -261,10 +261,10 @@ impl Definitions {
         }
     }
 
-    /// Notes a backfill that begins. Returns its version.
+    /// Adds a backfill that begins. Returns its version.
     ///
     /// # Errors
-    /// There is no such derived channel, or it cannot be kept.
+    /// Returns an error if there is no such derived channel, or it cannot be saved.
     pub fn begin_backfill(&mut self, name: &str, from: i64, to: i64, late: bool) -> Result<String, BookError> {
         let entry = self.get(name).cloned().ok_or_else(|| BookError::Unknown(name.to_owned()))?;
         let of = format!("{}.", entry.version);
@@ -282,7 +282,7 @@ impl Definitions {
         Ok(version)
     }
 
-    /// Notes how far a backfill is; kept in the file when it is over.
+    /// Updates the progress of a backfill; saved in the file when it ends.
     pub fn note_backfill(&mut self, name: &str, version: &str, at: i64, frames: u64, state: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(backfill) = entry.backfills.iter_mut().find(|backfill| backfill.version == version) else { return };
@@ -311,7 +311,7 @@ impl Definitions {
 }
 
 impl DerivedEntry {
-    /// The first version of a definition, from `now` on (nanoseconds since 1970 UTC).
+    /// Creates the first version of a definition, in force from `now` on (nanoseconds since 1970 UTC).
     pub fn first(definition: DerivedTable, now: i64) -> DerivedEntry {
         let (earlier, backfills) = (Vec::new(), Vec::new());
         DerivedEntry { definition, version: 1, since: now, configured: false, removed: false, earlier, backfills }

@@ -1,56 +1,56 @@
-//! What a derived channel is: `[[derived]]` of the configuration, or the body of a PUT.
+//! Definition of a derived channel: `[[derived]]` of the configuration, or the body of a PUT.
 
 use serde::{Deserialize, Serialize};
 use strongback_query::{Cell, Expression, Kind};
 use strongback_store::{ChannelType, Pattern, StreamKey, Value};
 
-/// How long frames are held back where streams are joined, unless the definition says otherwise.
+/// Default time for which frames are held back where streams are joined, milliseconds.
 pub const ALIGN_MS: u32 = 20;
-/// Longest time that frames may be held back.
+/// Max time for which frames may be held back, milliseconds.
 const ALIGN_MS_MAX: u32 = 10_000;
-/// Most bytes of a name, a unit, a description.
+/// Max bytes of a name, a unit or a description.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A derived channel as it is written.
+/// Derived channel as configured.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DerivedTable {
-    /// `table.channel`, or `table.channel{tag=value}`: what the results are stored as. The tags of the trigger are
-    /// added, and `version`.
+    /// Name under which the results are stored: `table.channel`, or `table.channel{tag=value}`. The tags of the
+    /// trigger and `version` are added.
     pub name: String,
-    /// Streams at whose frames it is evaluated, as in `tank` or `avionics.*{acu=*}`; each has results of its own.
+    /// Streams whose frames trigger an evaluation, as in `tank` or `avionics.*{acu=*}`; each has its own results.
     pub trigger: String,
-    /// A scalar expression of SQL over channels in double quotes, with functions that look back.
+    /// Scalar SQL expression over channels in double quotes, with functions that look back.
     pub expression: String,
     /// Unit of the results.
     #[serde(default)]
     pub unit: String,
-    /// What it is.
+    /// Description of the results.
     #[serde(default)]
     pub description: String,
-    /// How long frames are held back, in milliseconds, so that streams come together in the order of their times.
-    /// Default 20; 0 where all channels are of one stream.
+    /// Time for which frames are held back, in milliseconds, so that streams are joined in the order of their times.
+    /// Default 20; 0 if all channels are of one stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align_ms: Option<u32>,
 }
 
-/// A derived channel that makes sense by itself.
+/// Derived channel whose definition was checked alone.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// As it was written.
+    /// Table as configured.
     pub table: DerivedTable,
-    /// Table and tags of the results, without those of the trigger.
+    /// Table and tags of the results, without the tags of the trigger.
     pub key: StreamKey,
-    /// Channel of the results.
+    /// Channel name of the results.
     pub channel: String,
-    /// The expression.
+    /// Parsed expression.
     pub expression: Expression,
     trigger: Pattern,
     /// Table of the trigger, if it is written without wildcards.
     trigger_table: Option<String>,
 }
 
-/// `table.channel{tag=value}` in parts.
+/// Splits `table.channel{tag=value}` into its parts.
 fn parts(name: &str) -> Result<(StreamKey, String), String> {
     let (path, tags) = StreamKey::split_name(name);
     if path.contains('{') {
@@ -69,14 +69,14 @@ fn parts(name: &str) -> Result<(StreamKey, String), String> {
     Ok((StreamKey::new(table, tags), channel.to_owned()))
 }
 
-/// Name of the tag that says which version of an expression made a result.
+/// Tag with the version of the expression that produced a result.
 pub const VERSION: &str = "version";
 
 impl DerivedTable {
-    /// Checks it by itself: that its channels exist is not known yet.
+    /// Checks the definition alone; whether its channels exist is not known yet.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// Returns what is wrong, in words.
     pub fn definition(&self) -> Result<Definition, String> {
         let wrong = |key: &str, why: String| format!("{:?}: {key}: {why}", self.name);
         for (key, text) in [("name", &self.name), ("unit", &self.unit), ("description", &self.description)] {
@@ -102,40 +102,40 @@ impl DerivedTable {
         Ok(definition)
     }
 
-    /// Checks the functions of its expression, which needs more than reading it.
+    /// Checks the functions of its expression, which parsing does not do.
     ///
     /// # Errors
-    /// A function that does not exist or has no place in an expression.
+    /// Returns an error if a function does not exist or is not allowed in an expression.
     pub fn check_functions(&self) -> Result<(), String> {
         let expression = Expression::parse(&self.expression).and_then(|expression| expression.check());
         expression.map_err(|error| format!("{:?}: expression: {error}", self.name))
     }
 
-    /// Whether another definition gives other results.
+    /// Returns whether another definition gives different results.
     pub fn differs(&self, other: &DerivedTable) -> bool {
         (&self.expression, &self.trigger, self.align_ms) != (&other.expression, &other.trigger, other.align_ms)
     }
 }
 
 impl Definition {
-    /// `table.channel`: what expressions call it.
+    /// Returns `table.channel`, its name in expressions.
     pub fn path(&self) -> String {
         format!("{}.{}", self.key.table, self.channel)
     }
 
-    /// Whether a stream triggers it. Wildcards stand for what was received, never for what was derived.
+    /// Returns whether a stream triggers it. Wildcards match received streams only, never derived ones.
     pub fn is_trigger(&self, key: &StreamKey, is_derived: bool) -> bool {
         (!is_derived || self.trigger_table.is_some()) && self.trigger.matches_stream(key)
     }
 
-    /// Whether it needs results of another.
+    /// Returns whether it depends on the results of another.
     pub fn needs(&self, other: &Definition) -> bool {
         let path = other.path();
         let names = self.expression.channels().iter().map(|named| base(&named.name));
         names.into_iter().any(|name| name == path) || self.trigger_table.as_ref() == Some(&other.key.table)
     }
 
-    /// Identity of the results that a trigger of these tags has.
+    /// Returns the key of the result stream for a trigger with this key.
     pub fn output(&self, trigger: &StreamKey, version: &str) -> StreamKey {
         let mut tags: Vec<(String, String)> = trigger.tags.iter().filter(|(tag, _)| tag != VERSION).cloned().collect();
         tags.extend(self.key.tags.iter().cloned());
@@ -144,15 +144,15 @@ impl Definition {
     }
 }
 
-/// A channel's name without its tags.
+/// Returns a channel's name without its tags.
 pub fn base(name: &str) -> &str {
     name.split('{').next().unwrap_or_default()
 }
 
-/// Orders definitions so that each comes after those that it needs.
+/// Returns an order of the definitions in which each comes after those it depends on.
 ///
 /// # Errors
-/// Those that go in a circle.
+/// Returns an error that names the definitions in a cycle.
 pub fn in_order(definitions: &[&Definition]) -> Result<Vec<usize>, String> {
     let needs: Vec<Vec<usize>> = definitions
         .iter()
@@ -172,10 +172,10 @@ pub fn in_order(definitions: &[&Definition]) -> Result<Vec<usize>, String> {
     Ok(order)
 }
 
-/// Reads all derived channels of a configuration.
+/// Checks all derived channels of a configuration.
 ///
 /// # Errors
-/// What is wrong with one, or with all together.
+/// Returns what is wrong with one of them, or with all together.
 pub fn definitions(tables: &[DerivedTable]) -> Result<Vec<Definition>, String> {
     let all: Vec<Definition> = tables.iter().map(DerivedTable::definition).collect::<Result<_, _>>()?;
     for (at, one) in all.iter().enumerate() {
@@ -187,7 +187,7 @@ pub fn definitions(tables: &[DerivedTable]) -> Result<Vec<Definition>, String> {
     Ok(all)
 }
 
-/// The kind that values of a type have in expressions.
+/// Returns the kind that values of a type have in expressions, or `None` if it is not supported.
 pub fn kind_of(channel_type: ChannelType) -> Option<Kind> {
     Some(match channel_type {
         ChannelType::Bool => Kind::Bool,
@@ -199,7 +199,7 @@ pub fn kind_of(channel_type: ChannelType) -> Option<Kind> {
     })
 }
 
-/// The type that results of a kind are stored as.
+/// Returns the type with which results of a kind are stored.
 pub fn type_of(kind: Kind) -> ChannelType {
     match kind {
         Kind::Bool => ChannelType::Bool,
@@ -210,7 +210,7 @@ pub fn type_of(kind: Kind) -> ChannelType {
     }
 }
 
-/// A result as it is stored.
+/// Returns a result in the form in which it is stored.
 pub fn value_of(cell: &Cell) -> Value<'_> {
     match cell {
         Cell::Bool(value) => Value::Bool(*value),

@@ -1,7 +1,8 @@
-//! The order of event time: frames are held back, and let go by (`time`, stream, row).
+//! Order of event time: frames are held back, and released by (`time`, stream, row).
 //!
-//! A frame is due when it has been here for the time that streams are aligned in; with it goes all that comes before it.
-//! A frame that comes after one of its successors went is late: it never gets a turn here, and the caller names it.
+//! A frame is due once it has been held for the alignment time, and all frames before it are released with it. A
+//! frame that arrives after one of its successors was released is late: it gets no turn here, and the caller records
+//! it.
 
 use std::collections::VecDeque;
 
@@ -12,25 +13,25 @@ use crate::reception::TappedFrame;
 use crate::reception::order::Order;
 use crate::reception::value::InputValue;
 
-/// Frames that wait, at most; beyond, they are read from the record when it is their turn.
+/// Max frames held; further ones are read from stored data when it is their turn.
 const FRAMES_MAX: usize = 300_000;
-/// Bytes of them.
+/// Max bytes of frames held.
 const BYTES_MAX: usize = 128 << 20;
-/// Bytes that a frame takes beside itself: its place in the order, and its arrival.
+/// Bytes per held frame for its place in the order and its arrival.
 const PLACE_BYTES: usize = 64;
 
-/// Place of a frame: `time`, stream, row.
+/// Place of a frame in the order: `time`, stream, row.
 pub type Key = (i64, u32, u64);
 
-/// Before every frame.
+/// Place before every frame.
 pub const FIRST: Key = (i64::MIN, 0, 0);
 
-/// The place of a frame. One that was not recorded comes last of its instant.
+/// Returns the place of a frame. One that was not recorded comes last of its stream and `time`.
 pub fn key(frame: &TappedFrame<InputValue>) -> Key {
     (frame.time, frame.stream.0, frame.row.unwrap_or(u64::MAX))
 }
 
-/// The newest place before one.
+/// Returns the place just before another one.
 pub fn before(key: Key) -> Key {
     match key {
         (time, stream, row) if row > 0 => (time, stream, row - 1),
@@ -39,17 +40,17 @@ pub fn before(key: Key) -> Key {
     }
 }
 
-/// Frames that wait for their turn.
+/// Frames held back until their turn.
 #[derive(Debug, Default)]
 pub struct Hold {
     order: Order<TappedFrame<InputValue>>,
-    /// When frames came, as long as that is not over for them; each only if its place is after those before it.
+    /// Arrivals of frames still held, in order; only of frames whose place is after all earlier arrivals.
     arrivals: VecDeque<(i64, Key)>,
     bytes: usize,
 }
 
 impl Hold {
-    /// Takes a frame that came at `now`.
+    /// Adds a frame that arrived at `now`.
     pub fn push(&mut self, now: i64, frame: TappedFrame<InputValue>) {
         let key = key(&frame);
         self.bytes += bytes_of(&frame);
@@ -59,12 +60,12 @@ impl Hold {
         }
     }
 
-    /// Moves the arrivals by `by_ns`: the clock was set by that.
+    /// Shifts the arrivals by `by_ns`, because the clock was set by that much.
     pub fn leap(&mut self, by_ns: i64) {
         self.arrivals.iter_mut().for_each(|(arrival, _)| *arrival = arrival.saturating_add(by_ns));
     }
 
-    /// The frames whose turn it is at `now`, held back by `align_ns`, and none from `limit` on.
+    /// Releases the frames that are due at `now`, held back by `align_ns`, but none from `limit` on.
     pub fn release(&mut self, now: i64, align_ns: i64, limit: Option<Key>) -> Vec<TappedFrame<InputValue>> {
         let mut due = None;
         while let Some((arrival, key)) = self.arrivals.front()
@@ -74,13 +75,13 @@ impl Hold {
             due = Some(*key);
             self.arrivals.pop_front();
         }
-        // What is due and beyond the limit lets go those before the limit.
+        // A due frame beyond the limit releases those before the limit.
         let beyond = self.arrivals.front().is_some_and(|(arrival, _)| now.saturating_sub(*arrival) >= align_ns);
         let end = if beyond { limit.map(before).max(due) } else { due };
         end.map_or_else(Vec::new, |end| self.release_to(end))
     }
 
-    /// All frames up to a place.
+    /// Releases all frames up to and including a place.
     pub fn release_to(&mut self, end: Key) -> Vec<TappedFrame<InputValue>> {
         let mut frames = Vec::new();
         while self.order.first().is_some_and(|first| first <= end) {
@@ -90,28 +91,28 @@ impl Hold {
         frames
     }
 
-    /// Forgets all.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         *self = Hold::default();
     }
 
-    /// The place of the earliest.
+    /// Returns the place of the earliest frame held.
     pub fn first(&self) -> Option<Key> {
         self.order.first()
     }
 
-    /// Whether there is no room for another.
+    /// Returns whether there is no space for another frame.
     pub fn is_full(&self) -> bool {
         self.order.len() >= FRAMES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// Whether half of the room is taken.
+    /// Returns whether half of the space is used.
     pub fn is_half_full(&self) -> bool {
         self.order.len() >= FRAMES_MAX / 2 || self.bytes >= BYTES_MAX / 2
     }
 }
 
-/// Bytes that a frame takes while it waits.
+/// Returns the bytes that a held frame takes.
 fn bytes_of(frame: &TappedFrame<InputValue>) -> usize {
     let of_text = |(_, seen): &(ChannelIndex, InputValue)| match &seen.0 {
         Cell::Text(text) => text.len(),
@@ -177,7 +178,7 @@ mod tests {
             hold.push(0, TappedFrame { readings: texts.clone(), ..frame(frames, 1, frames as u64) });
             frames += 1;
         }
-        // Of 64 KiB each, with what else a frame takes.
+        // Each takes 64 KiB of text, plus the overhead of a frame.
         assert!((1_800..2_048).contains(&frames), "{frames} frames");
         assert!((half - frames / 2).abs() <= 1, "{half} of {frames} frames");
         assert_eq!(hold.release_to((frames / 2, 0, 0)).len() as i64, frames / 2);

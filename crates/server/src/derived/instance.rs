@@ -1,12 +1,12 @@
-//! The evaluation of one derived channel at the frames of one trigger.
+//! Evaluation of one derived channel at the frames of one trigger.
 //!
 //! ```text
-//! Idle ── its first trigger came ──> CatchingUp ── the record is read ──> Live
-//!                                        └<── frames were missed ──────────┘
+//! Idle ── first trigger received ──> CatchingUp ── stored data read ──> Live
+//!                                        └<── frames missed ─────────────┘
 //! ```
-//! It begins at the first trigger received since its version came into force, or goes on where its newest standing in
-//! the record says. What was recorded until then is read, what comes from then on is tapped; the row of each stream at
-//! which the one ends and the other begins is the same, so that no frame is missed and none is taken twice.
+//! An evaluation begins at the first trigger received since its version came into force, or continues from its newest
+//! stored standing. Frames recorded until then are read, and later ones are tapped. For each stream, reading ends at
+//! the row at which tapping begins, so that no frame is missed or taken twice.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,112 +25,113 @@ use super::definition::{ALIGN_MS, Definition};
 use super::hold::{FIRST, Hold, Key, before, key};
 use super::record::{self, Output, Standing, cell_of, label};
 
-/// A frame so far ahead of its reception has no turn: all that comes after it would be late.
+/// Max time by which a frame may be ahead of its reception, nanoseconds. A frame further ahead gets no turn, since
+/// all frames after it would be late.
 const AHEAD_MAX_NS: i64 = 60_000_000_000;
 
-/// A trigger and its result.
+/// Trigger with its result.
 pub type Evaluated = (TappedFrame<InputValue>, Outcome);
 
-/// Where an evaluation is.
+/// Stage of an evaluation.
 #[derive(Debug)]
 pub enum Stage {
-    /// No trigger has come yet.
+    /// Waiting for the first trigger.
     Idle,
-    /// It reads what was recorded.
+    /// Reading stored frames.
     CatchingUp(ByTime),
-    /// It evaluates what comes.
+    /// Evaluating live frames.
     Live,
 }
 
-/// What an evaluation counts since its start.
+/// Counters of an evaluation since its start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     /// Triggers evaluated.
     pub results: u64,
-    /// Frames that came after their turn.
+    /// Frames that arrived after their turn.
     pub late: u64,
-    /// Of those, frames too far ahead of their reception.
+    /// Late frames that were too far ahead of their reception.
     pub ahead: u64,
     /// Evaluations that failed.
     pub failed: u64,
-    /// Divisors that were 0.
+    /// Divisions by zero.
     pub zero_divisors: u64,
-    /// Samples that found no room in a window.
+    /// Samples that did not fit into a window.
     pub left_out: u64,
 }
 
-/// One evaluation.
+/// Evaluation of a derived channel for one trigger.
 #[derive(Debug)]
 pub struct Instance {
     /// Name of the derived channel.
     pub name: String,
-    /// Its version.
+    /// Version of the derived channel.
     pub version: u32,
-    /// The stream that triggers it.
+    /// Trigger stream.
     pub trigger: Arc<Stream>,
-    /// How it is named in the store's own tables.
+    /// Name of the evaluation in the store's own tables.
     pub label: String,
-    /// Where its results go.
+    /// Result stream.
     pub output: Output,
-    /// Where it is.
+    /// Current stage.
     pub stage: Stage,
-    /// What it counts.
+    /// Counters.
     pub counts: Counts,
-    /// The newest thing that went wrong, and when.
+    /// Time and text of the latest problem.
     pub trouble: Option<(i64, String)>,
-    /// Frames that came too late and are not named yet.
+    /// Late frames that are not recorded yet.
     pub late_rows: Vec<(StreamId, u64)>,
-    /// Whether it must begin again, and whether from the record alone.
+    /// Reason to begin again, if it must.
     pub again: Option<Again>,
     /// Newest frame that had its turn.
     pub released: Key,
-    /// When the newest of those that had their turn together with it was received.
+    /// Newest receive time of the frames that had their turn together with it.
     received: i64,
-    /// Streams it reads, with their channels and the places of those in the expression.
+    /// Streams it reads, with their channels and the positions of those in the expression.
     pub inputs: Inputs,
-    /// Layouts of its streams when it was tied to them.
+    /// Layout versions of its streams when its inputs were resolved.
     pub layouts: Vec<(StreamId, u32)>,
     kinds: Vec<Kind>,
     program: Program,
     since: i64,
-    /// Row of the trigger from which on all came while its version was in force, whatever the clock said.
+    /// Row of the trigger from which on all frames arrived while its version was in force, whatever the clock said.
     from_row: Option<u64>,
     align_ns: i64,
     hold: Hold,
-    /// Results up to here are stored.
+    /// Place up to which results are stored.
     written: Option<Key>,
-    /// When the newest of those was evaluated.
+    /// Time at which the newest stored result was evaluated.
     evaluated: i64,
-    /// Of each stream, the row from which on it is tapped.
+    /// Row from which on each stream is tapped.
     bounds: HashMap<StreamId, u64>,
-    /// While it catches up: what live left out.
+    /// Frames that live left out; used while catching up.
     late: HashSet<(StreamId, u64)>,
-    /// Frames received from then on may have successors on their way.
+    /// Receive time from which on stored frames may be followed by others in transit.
     recent: i64,
-    /// The first of those.
+    /// Place of the first of those frames.
     tail: Option<Key>,
-    /// Whether it can go on from what it remembers.
+    /// Whether it can continue from its memory.
     has_memory: bool,
-    /// Whether the newest frames are to be read from the record.
+    /// Whether the newest frames must be read from stored data.
     overrun: bool,
-    /// Where it stands by the record.
+    /// Place of its newest stored standing.
     stood: Key,
-    /// Whether the record says where it stands, and whether it was to and did not take it.
+    /// Whether a standing is stored, and whether storing one failed.
     has_stood: bool,
     stand_failed: bool,
 }
 
-/// Why an evaluation begins again.
+/// Reason why an evaluation begins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// Frames were missed; what it remembers holds.
+    /// Missed frames; its memory is still valid.
     Missed,
-    /// What it remembers is not what was recorded.
+    /// Memory that does not match stored data.
     Record,
 }
 
 impl Instance {
-    /// Of a definition, tied to streams; nothing is read yet.
+    /// Creates the evaluation of a definition with resolved inputs; nothing is read yet.
     pub fn new(entry: &DerivedEntry, definition: &Definition, binding: Binding, output: Output) -> Instance {
         let inputs = by_stream(&binding);
         let align_ms = definition.table.align_ms.unwrap_or(if inputs.len() > 1 { ALIGN_MS } else { 0 });
@@ -169,23 +170,23 @@ impl Instance {
         }
     }
 
-    /// Its trigger appeared while its version was in force: each frame of that counts, also those that came before it was
-    /// tied to its inputs.
+    /// Notes that its trigger appeared while its version was in force. Each frame of it counts, including those from
+    /// before its inputs were resolved.
     pub fn has_appeared(&mut self) {
         self.from_row = Some(0);
     }
 
-    /// The run that its trigger is of, if it is of one.
+    /// Returns the run that its trigger belongs to, if any.
     pub fn run(&self) -> Option<&str> {
         record::run_of(&self.trigger.key)
     }
 
-    /// Whether it reads the same channels as a binding, of the same kinds.
+    /// Returns whether it reads the same channels as a binding, of the same kinds.
     pub fn is_tied_as(&self, binding: &Binding) -> bool {
         self.inputs == by_stream(binding) && self.kinds == binding.kinds
     }
 
-    /// What it is called in `/api/derived`.
+    /// Returns its state for `/api/derived`.
     pub fn state(&self) -> &'static str {
         match self.stage {
             Stage::Idle => "waiting for its first frame",
@@ -206,10 +207,11 @@ impl Instance {
             .collect()
     }
 
-    /// Begins, or begins again. `view` was taken when all its streams were tapped: rows from the view's next on are.
+    /// Begins, or begins again. `view` must be taken when all its streams are tapped: rows from the view's next row
+    /// on come from the tap.
     ///
     /// # Errors
-    /// A scan that ends early: it is to be tried again.
+    /// Returns an error if a scan ends early; it must be tried again.
     pub fn begin(&mut self, view: &View, again: Option<Again>, now: i64) -> std::result::Result<(), ScanError> {
         let before = self.bounds.clone();
         let begun = self.begin_from(view, again, now);
@@ -238,7 +240,7 @@ impl Instance {
                     (self.released, self.stood) = (standing.released, standing.released);
                     self.has_stood = true;
                     seen = standing.seen.into_iter().collect();
-                    // What came after it came while the version was in force.
+                    // Frames after it arrived while the version was in force.
                     let known = standing.from_row.or_else(|| seen.get(&self.trigger.id).copied());
                     self.from_row = self.from_row.into_iter().chain(known).min();
                 }
@@ -267,13 +269,13 @@ impl Instance {
         Ok(())
     }
 
-    /// Whether a frame of the trigger was received since the version came into force: by the clock, or, as that may
-    /// have been set back since, by its row.
+    /// Returns whether a frame of the trigger was received since the version came into force: by the clock or, since
+    /// that may have been set back, by its row.
     fn is_in_force(&self, row: Option<u64>, receive_time: i64) -> bool {
         receive_time >= self.since || row.is_none_or(|row| self.from_row.is_some_and(|from_row| row >= from_row))
     }
 
-    /// The first trigger received since the version came into force.
+    /// Returns the first trigger received since the version came into force.
     fn first_trigger(&self, view: &View) -> std::result::Result<Option<Key>, ScanError> {
         let mut first: Option<Key> = None;
         let scan = Scan { newest_first: true, ..Scan::all(self.trigger.id, Vec::new()) };
@@ -293,7 +295,7 @@ impl Instance {
         Ok(first)
     }
 
-    /// Names frames of a stream that came too late while nobody looked.
+    /// Notes frames of a stream that arrived too late while it was not tapped.
     fn name_unseen(&mut self, view: &View, stream: StreamId, seen: u64) -> std::result::Result<(), ScanError> {
         let rows = seen..self.bounds.get(&stream).copied().unwrap_or(seen);
         if rows.is_empty() {
@@ -301,7 +303,8 @@ impl Instance {
         }
         let Some((_, channels)) = self.inputs.iter().find(|(of, _)| *of == stream) else { return Ok(()) };
         let channels: Vec<ChannelIndex> = channels.iter().map(|(channel, _)| *channel).collect();
-        // What came after results of its successors were stored is late, although they are evaluated again.
+        // Frames that arrived after results of their successors were stored are late, although those are evaluated
+        // again.
         let end = self.written.unwrap_or(self.released).max(self.released);
         let time = i64::MIN..end.0.saturating_add(1);
         for batch in view.scan(Scan { rows, time, ..Scan::all(stream, channels.clone()) }) {
@@ -319,7 +322,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Takes a frame that came.
+    /// Takes a received frame.
     pub fn take(&mut self, now: i64, frame: &TappedFrame<InputValue>) {
         let Some((_, channels)) = self.inputs.iter().find(|(stream, _)| *stream == frame.stream) else { return };
         if let (Some(row), false, Some(bound)) = (frame.row, self.overrun, self.bounds.get_mut(&frame.stream)) {
@@ -340,7 +343,7 @@ impl Instance {
             return;
         }
         match frame.row {
-            // It is shown, and what was recorded is returned to as soon as that can be.
+            // Evaluate the frame for display, and use stored data again as soon as possible.
             None => self.again = Some(Again::Record),
             Some(_) if self.overrun => return,
             Some(_) => {}
@@ -363,7 +366,7 @@ impl Instance {
         self.hold.push(now, frame.clone());
     }
 
-    /// Frames are missed from now on: they are read from the record when it begins again.
+    /// Notes that frames are missed from now on; they are read from stored data when it begins again.
     pub fn miss(&mut self) {
         if !matches!(self.stage, Stage::Idle) {
             self.hold.clear();
@@ -372,7 +375,7 @@ impl Instance {
         }
     }
 
-    /// The place from which on results of it may still come, if any may.
+    /// Returns the `time` from which on it may still give results, or `None` if none are pending.
     pub fn pending(&self) -> Option<i64> {
         match self.stage {
             Stage::Idle => self.again.map(|_| i64::MIN),
@@ -382,23 +385,23 @@ impl Instance {
         }
     }
 
-    /// Moves all instants of reception by `by_ns`: the clock was set by that.
+    /// Shifts all instants of reception by `by_ns`, because the clock was set by that much.
     pub fn leap(&mut self, by_ns: i64) {
         self.hold.leap(by_ns);
         self.recent = self.recent.saturating_add(by_ns);
     }
 
-    /// The instant at which results are recorded that are made at `now`. Frames may have been received since that was
-    /// looked up: recorded before them, their own results would make them look late to the next start.
+    /// Returns the receive time for results computed at `now`. Frames may have been received since `now` was read;
+    /// results with an earlier receive time would make them look late at the next start.
     pub fn recorded_at(&self, now: i64) -> i64 {
         now.max(self.received)
     }
 
-    /// Evaluates what is due: nothing from `limit` on, as results of others that it needs may come there. `align` says
-    /// whether frames are held back.
+    /// Evaluates what is due, but nothing from `limit` on, where results that it depends on may still arrive. `align`
+    /// tells whether frames are held back.
     ///
     /// # Errors
-    /// A scan that ends early: it is tried again at the next turn.
+    /// Returns an error if a scan ends early; it is tried again at the next turn.
     pub fn turn(
         &mut self,
         view: impl FnOnce() -> View,
@@ -420,7 +423,7 @@ impl Instance {
                     if place <= self.released || left_out || ahead {
                         continue;
                     }
-                    // The newest may have successors on their way; the others have waited long enough.
+                    // The newest may be followed by others in transit; the rest have waited long enough.
                     let is_recent = self.tail.is_some() || frame.receive_time > self.recent;
                     if is_recent {
                         self.tail.get_or_insert(place);
@@ -428,7 +431,7 @@ impl Instance {
                     self.hold.push(if is_recent { now } else { now.saturating_sub(align_ns) }, frame);
                 }
                 let (at, is_over) = (replay.at(), replay.is_over());
-                // Without room for more none can be waited for.
+                // If there is no space for more, do not wait for any.
                 let end = self.tail.filter(|_| !is_half_full).map_or(before((at, 0, 0)), before);
                 let end = limit.map_or(end, |limit| end.min(before(limit)));
                 if is_over {
@@ -459,7 +462,7 @@ impl Instance {
         triggers.map(|(frame, _)| frame).zip(outcomes).collect()
     }
 
-    /// Where it stands, if that is news to the record.
+    /// Returns its standing, if it is new and matches stored data.
     pub fn standing(&self) -> Option<Standing> {
         if self.released == self.stood || self.released == FIRST || self.again == Some(Again::Record) {
             return None;
@@ -468,7 +471,7 @@ impl Instance {
         Some(Standing { released: self.released, seen, memory: self.program.memory(), from_row: self.from_row })
     }
 
-    /// Notes that the record took where it stands, or that it did not: then that is news still.
+    /// Notes whether its standing was stored; if not, it remains new.
     pub fn note_standing(&mut self, is_recorded: bool) {
         self.stand_failed = !is_recorded;
         if is_recorded {
@@ -476,30 +479,30 @@ impl Instance {
         }
     }
 
-    /// Whether the record is to say where it stands at once, as it does not yet. What failed waits for its turn, and no
-    /// result waits for that.
+    /// Returns whether its first standing must be stored at once. If that failed, it waits for the regular interval,
+    /// and results do not wait for it.
     pub fn stands_first(&self) -> bool {
         !self.has_stood && !self.stand_failed
     }
 
-    /// Lets its standing be news again, wherever it stands.
+    /// Makes its standing count as new, even if it is unchanged.
     pub fn stand_again(&mut self) {
         self.stood = FIRST;
     }
 
-    /// Whether a stream's `time` is its source's.
+    /// Returns whether a stream's `time` is its source's.
     pub fn is_source_clock(stream: &Stream) -> bool {
         stream.clock == Clock::Source
     }
 }
 
-/// The layouts of the streams of a binding.
+/// Returns the layout versions of the streams of a binding.
 pub fn layouts(binding: &Binding) -> Vec<(StreamId, u32)> {
     let of = |stream: &Arc<Stream>| (stream.id, stream.layout.version);
     std::iter::once(of(&binding.trigger)).chain(binding.inputs.iter().map(|(stream, _)| of(stream))).collect()
 }
 
-/// Adds what went wrong.
+/// Adds problems to the counters, and keeps the latest one.
 pub fn note(counts: &mut Counts, trouble: &mut Option<(i64, String)>, troubles: Troubles, now: i64) {
     counts.failed += troubles.failed;
     counts.zero_divisors += troubles.zero_divisors;
@@ -513,7 +516,7 @@ pub fn note(counts: &mut Counts, trouble: &mut Option<(i64, String)>, troubles: 
     }
 }
 
-/// A frame as the program sees it.
+/// Converts a frame to the form that the program takes.
 pub fn moment(frame: &TappedFrame<InputValue>, inputs: &Inputs, kinds: &[Kind], is_trigger: bool) -> Moment {
     let mut cells = Vec::new();
     for (_, channels) in inputs.iter().filter(|(stream, _)| *stream == frame.stream) {
@@ -525,10 +528,11 @@ pub fn moment(frame: &TappedFrame<InputValue>, inputs: &Inputs, kinds: &[Kind], 
     Moment { time: frame.time, is_trigger, cells }
 }
 
-/// Lets a program know what was before its first frame: the newest value of each channel, and what its windows had.
+/// Initializes a program with the state before its first frame: the newest value of each channel, and the content of
+/// its windows.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn warm(
     program: &mut Program,
     (kinds, inputs): (&[Kind], &Inputs),

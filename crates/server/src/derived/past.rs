@@ -1,4 +1,4 @@
-//! Derived channels over what was recorded: the same program on the same frames in the same order.
+//! Derived channels over stored data: the same program on the same frames in the same order.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,18 +18,18 @@ use super::hold::{FIRST, before, key};
 use super::instance::{Counts, Evaluated, moment, note, warm};
 use super::record::{self, label};
 
-/// Why a derived channel cannot be evaluated.
+/// Reason why a derived channel cannot be evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotTied {
-    /// Something is not there, or not yet.
+    /// Missing stream or channel, which may still appear.
     #[error("{0}")]
     Missing(String),
-    /// It does not fit what is there.
+    /// Definition that does not fit the existing channels.
     #[error("{0}")]
     Unfit(BindError),
 }
 
-/// A derived channel over one trigger, ready to be evaluated over the past.
+/// Derived channel over one trigger, ready to be evaluated over the past.
 #[derive(Debug)]
 pub struct Past {
     binding: Binding,
@@ -37,20 +37,21 @@ pub struct Past {
 }
 
 impl Past {
-    /// The stream that triggers it.
+    /// Returns the trigger stream.
     pub fn trigger(&self) -> &Arc<Stream> {
         &self.binding.trigger
     }
 
-    /// What its expression is tied to.
+    /// Returns the resolved expression.
     pub fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// Of each stream of a catalog that triggers a derived channel; `version_of` as in [`binding::bind`].
+    /// Resolves a derived channel for each stream of a catalog that triggers it; `version_of` as in
+    /// [`binding::bind`].
     ///
     /// # Errors
-    /// Why it cannot be tied to its inputs, of the first; or that nothing triggers it.
+    /// Returns the first reason why inputs cannot be resolved, or that no stream triggers it.
     pub fn all(
         definition: &Definition,
         entry: &DerivedEntry,
@@ -83,13 +84,13 @@ impl Past {
         Ok(all)
     }
 
-    /// Evaluates it over a span of `time` (nanoseconds since 1970 UTC, end exclusive). It begins with what was
-    /// remembered live before the span, if that was recorded; else with what the record has of the time before.
-    /// `with_late`: frames that live left out have their turn, too. `view` is asked for again and again, as none may be
-    /// held for long. `each` gets pieces and up to where they go, and says whether to go on.
+    /// Evaluates it over a span of `time` (nanoseconds since 1970 UTC, end exclusive). Starts with the live memory
+    /// from before the span, if that was recorded, else with stored data from before it. `with_late` includes frames
+    /// that live left out. `view` is called repeatedly, since no view may be held for long. `each` gets results in
+    /// parts, with the `time` up to which they go, and returns whether to continue.
     ///
     /// # Errors
-    /// A scan that ends early.
+    /// Returns an error if a scan ends early.
     pub fn evaluate(
         &mut self,
         view: impl Fn() -> View,
@@ -115,13 +116,13 @@ impl Past {
         let kinds = self.binding.kinds.clone();
         let program = &mut self.binding.program;
         let standing = record::standing(&first, &self.label, span.start)?;
-        // Where live began within the span: from there on what it remembered then counts.
+        // Start of live evaluation, if it is within the span; the live memory applies from there on.
         let mut begun = None;
         let mut released = match standing.filter(|standing| program.resume(&standing.memory)) {
             Some(standing) => standing.released,
             None => {
                 begun = record::first_standing(&first, &self.label)?;
-                // The first frame there is, if the span begins before it.
+                // Begin at the first stored frame, if the span begins before it.
                 let begin = inputs.iter().filter_map(|(id, _)| first.time_range(*id)).map(|time| time.0).min();
                 let from = span.start.max(begin.unwrap_or(i64::MAX));
                 warm(program, (&kinds, &inputs), &first, (from, 0, 0), &late, wanted.clone())?;

@@ -1,7 +1,7 @@
-//! What derived channels leave in the store: results, where each evaluation stands, and frames that came too late.
+//! Stored output of derived channels: results, the standing of each evaluation, and frames that were too late.
 //!
-//! An evaluation's standing (`strongback.derived`) is appended after the results up to it, so that whatever is cut off
-//! by a crash, a standing that is found never runs ahead of results, and those after it can be made again, the same.
+//! An evaluation's standing (`strongback.derived`) is appended after the results up to it. Whatever a crash cuts off,
+//! a stored standing is therefore never ahead of the results, and later results can be computed again identically.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,40 +26,40 @@ use super::hold::Key;
 
 /// Table of standings.
 const STANDINGS: &str = "strongback.derived";
-/// The tag that says of which evaluation a stream of standings is. Those of earlier versions have another: they stay
-/// where streams of that time were put, and nothing is added to them.
+/// Tag with the evaluation of a stream of standings, and the tag used by earlier versions. Their streams stay in the
+/// retention group of that time, and nothing is added to them.
 const OF: &str = "evaluation";
 const OF_BEFORE: &str = "of";
-/// The tag of a run: what it is on is kept as the run is.
+/// Tag of a run; streams with it are kept as the run is.
 const RUN: &str = "run";
 
-/// Results of one trigger and version.
+/// Result stream of one trigger and version.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Their stream.
+    /// Id of the stream.
     pub stream: StreamId,
     value: ChannelIndex,
     row: ChannelIndex,
 }
 
-/// Where an evaluation stands.
+/// Place and memory of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// The newest frame that had its turn.
+    /// Newest frame that had its turn.
     pub released: Key,
-    /// Of each stream, the row up to which frames were seen.
+    /// Row up to which frames were seen, by stream.
     pub seen: Vec<(StreamId, u64)>,
-    /// What the program remembers.
+    /// Memory of the program, serialized.
     pub memory: Vec<u8>,
-    /// Row of the trigger from which on all came since its version is in force, if that is known.
+    /// Row of the trigger from which on all frames arrived while its version was in force, if known.
     pub from_row: Option<u64>,
 }
 
 impl Output {
-    /// Finds or makes the stream of results.
+    /// Finds or creates the result stream.
     ///
     /// # Errors
-    /// The store refuses it.
+    /// Returns an error if the store refuses it.
     pub fn resolve(
         ingest: &Ingest,
         definition: &Definition,
@@ -83,7 +83,7 @@ impl Output {
         Ok(Output { stream: stream.id, value: channels[0], row: channels[1] })
     }
 
-    /// Puts results into a batch, each with its trigger.
+    /// Creates a batch of results, each with its trigger.
     pub fn put<'a>(
         &self,
         results: impl Iterator<Item = (&'a TappedFrame<InputValue>, &'a Outcome)>,
@@ -99,7 +99,7 @@ impl Output {
             if let Some(cell) = result {
                 batch.push(self.value, value_of(cell));
             }
-            // Frames of equal times and values are not duplicates of each other.
+            // The row distinguishes frames of equal times and values from duplicates.
             if let Some(row) = trigger.row {
                 batch.push(self.row, Value::U64(row));
             }
@@ -108,10 +108,10 @@ impl Output {
         batch
     }
 
-    /// The trigger of the newest result that is stored, and when that was evaluated, nanoseconds since 1970 UTC.
+    /// Returns the trigger of the newest stored result, and when that was evaluated, nanoseconds since 1970 UTC.
     ///
     /// # Errors
-    /// A scan that ends early.
+    /// Returns an error if a scan ends early.
     pub fn newest(&self, view: &View, trigger: StreamId) -> Result<Option<(Key, i64)>, ScanError> {
         let scan = Scan { newest_first: true, batch_rows: 64, ..Scan::all(self.stream, vec![self.row]) };
         for batch in view.scan(scan) {
@@ -131,7 +131,7 @@ impl Output {
 /// Appends results. Returns the commit that makes them durable.
 ///
 /// # Errors
-/// What the store said of the first that it refused.
+/// Returns the error of the first result that the store refused.
 pub fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<CommitNumber, Reject> {
     let refused = |outcome| match outcome {
         Stored::Rejected(reject) => Some(reject),
@@ -141,27 +141,27 @@ pub fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<CommitNumber, Rejec
     appended.outcomes.into_iter().find_map(refused).map_or(Ok(appended.commit), Err)
 }
 
-/// How evaluations are named in the store's own tables.
+/// Returns the name of an evaluation in the store's own tables.
 pub fn label(name: &str, version: u32, trigger: &StreamKey) -> String {
     format!("{name} version {version} of {trigger}")
 }
 
-/// The run that a trigger is of, if it is of one.
+/// Returns the run that a trigger belongs to, if any.
 pub fn run_of(trigger: &StreamKey) -> Option<&str> {
     trigger.tag(RUN)
 }
 
-/// Appends where an evaluation stands, beside the frames of the run that it is of. Returns how many bytes that took.
+/// Appends the standing of an evaluation, tagged with its run if there is one. Returns the number of bytes written.
 ///
 /// # Errors
-/// The store refuses it.
+/// Returns an error if the store refuses it.
 pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<u64, Reject> {
     let channels = [
         ("stream", ChannelType::U32),
         ("row", ChannelType::U64),
         ("seen", ChannelType::String),
         ("memory", ChannelType::String),
-        // Where an evaluation stands still the same standing is no frame sent twice.
+        // Distinguishes repeated standings of an idle evaluation from a frame sent twice.
         ("at_ns", ChannelType::I64),
         ("from_row", ChannelType::U64),
     ];
@@ -193,11 +193,11 @@ pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standin
     append(ingest, &batch).map(|_| (seen.len() + memory.len()) as u64)
 }
 
-/// The newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC. None where it went with
-/// old data: what an older stream has then is of too long ago to go on from.
+/// Returns the newest standing of an evaluation with a `time` before `end`, nanoseconds since 1970 UTC. Returns
+/// `None` if it expired with old data; a standing in an older stream is then too old to continue from.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, ScanError> {
     for stream in streams_of(view, label) {
         if let Some((_, standing)) = find_standing(view, &stream, end, true)? {
@@ -211,10 +211,11 @@ pub fn standing(view: &View, label: &str, end: i64) -> Result<Option<Standing>, 
     Ok(None)
 }
 
-/// Where an evaluation began; none if that went with old data: the first that is left then is from anywhere within it.
+/// Returns the first standing of an evaluation, or `None` if it expired with old data; the oldest one left could then
+/// be from any later time.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, ScanError> {
     for stream in streams_of(view, label).iter().rev() {
         if view.next_row(stream.id) > 0 {
@@ -225,8 +226,8 @@ pub fn first_standing(view: &View, label: &str) -> Result<Option<Standing>, Scan
     Ok(None)
 }
 
-/// The streams of an evaluation's standings, the newest first: that of its run, that of before runs had theirs, that of
-/// an earlier version of the server.
+/// Returns the streams of an evaluation's standings, the newest first: that of its run, that from before runs had
+/// their own, and that of an earlier version of the server.
 fn streams_of(view: &View, label: &str) -> Vec<Arc<Stream>> {
     let age = |key: &StreamKey| match (key.tag(OF), key.tag(OF_BEFORE)) {
         (Some(of), _) if of == label => Some(u8::from(run_of(key).is_none())),
@@ -240,7 +241,7 @@ fn streams_of(view: &View, label: &str) -> Vec<Arc<Stream>> {
     found.into_iter().map(|(_, stream)| stream).collect()
 }
 
-/// The newest or the oldest standing of a stream before `end`, with its row.
+/// Returns the newest or the oldest standing of a stream before `end`, with its row.
 fn find_standing(
     view: &View,
     stream: &Stream,
@@ -284,24 +285,24 @@ fn read(stream: &Stream, batch: &Batch, row: usize) -> Option<Standing> {
     })
 }
 
-/// Names frames that came too late for an evaluation, in `strongback.late`.
+/// Records frames that were too late for an evaluation, in `strongback.late`.
 ///
 /// # Errors
-/// The store refuses them.
+/// Returns an error if the store refuses them.
 pub fn name_late(ingest: &Ingest, label: &str, rows: &[(StreamId, u64)], now: i64) -> Result<(), Reject> {
     let rows: Vec<history::Late> = rows.iter().map(|(stream, row)| (*stream, *row, None)).collect();
     history::record_late(ingest, &rows, Some(label), now)
 }
 
-/// The frames that came too late for an evaluation.
+/// Returns the frames that were too late for an evaluation.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn late(view: &View, label: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
     history::late_for(view, label)
 }
 
-/// A value as a cell of a kind, from before the first frame of an evaluation.
+/// Converts a value from before the first frame of an evaluation to a cell of a kind.
 pub fn cell_of(value: Value<'_>, kind: Kind) -> Option<strongback_query::Cell> {
     InputValue::from_value(value)?.into_kind(kind)
 }

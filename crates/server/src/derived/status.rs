@@ -1,52 +1,52 @@
-//! How a derived channel does, as `/api/derived` says it.
+//! Status of a derived channel, as returned by `/api/derived`.
 
 use serde::Serialize;
 
 use super::instance::{Counts, Instance};
 
-/// Trouble is news for so long, in nanoseconds.
+/// Time for which a problem counts as recent, nanoseconds.
 const NEWS_NS: i64 = 60_000_000_000;
-/// Reasons to wait that are said.
+/// Max reasons for waiting that are listed.
 const WAITS_MAX: usize = 8;
 
-/// How a derived channel does.
+/// Status of a derived channel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DerivedStatus {
-    /// Its version.
+    /// Version of the derived channel.
     pub version: u32,
-    /// Its evaluations, one for each stream that triggers it.
+    /// Evaluations, one for each trigger stream.
     pub evaluations: Vec<Evaluation>,
-    /// What it waits for.
+    /// Reasons for waiting.
     pub waits: Vec<String>,
-    /// Why it cannot be evaluated as it is written, whatever comes.
+    /// Reason why it can never be evaluated as written.
     #[serde(skip)]
     unfit: Option<String>,
 }
 
-/// How one evaluation does.
+/// Status of one evaluation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Evaluation {
-    /// The stream that triggers it.
+    /// Trigger stream.
     pub trigger: String,
-    /// How `strongback.late` names it.
+    /// Name of the evaluation in `strongback.late`.
     pub label: String,
-    /// `live`, `catching up`, or that it waits for its first frame.
+    /// State: `live`, `catching up`, or waiting for its first frame.
     pub state: &'static str,
     /// `time` of the newest frame that had its turn, nanoseconds since 1970 UTC, as text.
     pub at: Option<String>,
-    /// Since the server started.
+    /// Counters since the server started.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The newest thing that went wrong.
+    /// Latest problem.
     pub trouble: Option<String>,
-    /// When, nanoseconds since 1970 UTC, as text.
+    /// Time of the latest problem, nanoseconds since 1970 UTC, as text.
     pub trouble_at: Option<String>,
     #[serde(skip)]
     trouble_ns: i64,
 }
 
 impl DerivedStatus {
-    /// Of a version without evaluations.
+    /// Creates the status of a version without evaluations.
     pub fn new(version: u32) -> DerivedStatus {
         DerivedStatus { version, ..DerivedStatus::default() }
     }
@@ -66,19 +66,19 @@ impl DerivedStatus {
         });
     }
 
-    /// Adds something that it waits for.
+    /// Adds a reason for waiting.
     pub fn waits(&mut self, why: &str) {
         if self.waits.len() < WAITS_MAX {
             self.waits.push(why.to_owned());
         }
     }
 
-    /// Notes that it cannot be evaluated as it is written.
+    /// Notes why it can never be evaluated as written.
     pub fn never(&mut self, why: &str) {
         self.unfit.get_or_insert_with(|| why.to_owned());
     }
 
-    /// `live`, `catching up`, `waiting` or `failing`.
+    /// Returns the state: `live`, `catching up`, `waiting` or `failing`.
     pub fn state(&self, now: i64) -> &'static str {
         if self.trouble(now).is_some() {
             "failing"
@@ -91,12 +91,12 @@ impl DerivedStatus {
         }
     }
 
-    /// What went wrong within the last minute, or why it never can be right.
+    /// Returns the problem of the last minute, or why it can never be evaluated.
     pub fn trouble(&self, now: i64) -> Option<String> {
         self.news(now).or_else(|| self.unfit.clone())
     }
 
-    /// What went wrong within the last minute.
+    /// Returns the latest problem of the last minute.
     pub fn news(&self, now: i64) -> Option<String> {
         let recent = self.evaluations.iter().filter(|of| now.saturating_sub(of.trouble_ns) < NEWS_NS);
         recent.max_by_key(|of| of.trouble_ns)?.trouble.clone()

@@ -1,5 +1,5 @@
-//! Evaluations against a naive model that sorts all frames and computes each result from scratch, with arrivals shuffled,
-//! frames too late, and evaluations cut off in between.
+//! Evaluations compared with a naive model that sorts all frames and computes each result from scratch, with shuffled
+//! arrivals, frames that are too late, and evaluations cut off in between.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -60,14 +60,14 @@ impl Rig {
         self.derived.turn(&mut self.work, &self.ingest, &self.ledger, clocks, false);
     }
 
-    /// How many standings of `d.x` there are.
+    /// Returns the number of standings of `d.x`.
     fn standings(&self) -> u64 {
         let view = self.ingest.store().view();
         let of = |stream: &&Arc<Stream>| stream.key.tag("evaluation") == Some("d.x version 1 of a");
         view.catalog().streams.iter().find(of).map_or(0, |stream| view.next_row(stream.id))
     }
 
-    /// Everything that is only in memory is gone.
+    /// Drops everything that is only in memory.
     fn cut_off(&mut self) {
         self.ingest.live().fanout().derived.clear();
         let _ = self.ingest.live().fanout().derived.take();
@@ -83,7 +83,7 @@ impl Rig {
         self.send_each(key, channel, receive_time, [(time, value)]);
     }
 
-    /// Sends values, each of a `time`, that are received at once.
+    /// Sends values, each with a `time`, that are received at once.
     fn send_each(
         &self,
         key: StreamKey,
@@ -109,7 +109,7 @@ impl Rig {
         let _ = self.ingest.accept(&batch);
     }
 
-    /// Time, row and bits of what a stream has in some channels, in the order of rows.
+    /// Returns time, row and bits of some channels of a stream, in the order of rows.
     fn rows(&self, table: &str, channels: &[&str]) -> Vec<(i64, u64, Vec<Option<u64>>)> {
         let view = self.ingest.store().view();
         let stream = view.catalog().streams.iter().find(|stream| stream.key.table == table).cloned();
@@ -160,7 +160,7 @@ impl Rig {
     }
 }
 
-/// What `d.x` is of all frames (time, stream, row, value) in order; `b` says which stream is that of `w`.
+/// Returns the expected `d.x` for all frames (time, stream, row, value) in order; `b` is the stream of `w`.
 fn naive(frames: &[(i64, u32, u64, f64)], b: u32) -> Vec<(i64, u64, Option<u64>)> {
     let mut results = Vec::new();
     for (at, (time, stream, row, v)) in frames.iter().enumerate() {
@@ -215,7 +215,7 @@ fn shuffled_late_and_cut_off_the_record_gives_the_same_bits() {
                 rig.work.instances.iter_mut().for_each(Instance::miss);
             }
         }
-        // What fails by the clock is tried again a second later.
+        // Operations that failed are retried a second later by the clock.
         (0..40).for_each(|n| rig.turn(BASE + (3_000 + n * 200) * MS));
 
         let live = rig.rows("d", &["x_row", "x"]);
@@ -238,7 +238,7 @@ fn shuffled_late_and_cut_off_the_record_gives_the_same_bits() {
         frames.sort_by_key(|frame| (frame.0, frame.1, frame.2));
         assert_eq!(live, naive(&frames, b.0), "seed {seed}: what is not late has the result of the model");
         assert_eq!(rig.past("d.x", i64::MIN, false), live, "seed {seed}");
-        // From the middle on, with what was remembered.
+        // From the middle on, with the live memory.
         let middle = live[live.len() / 2].0;
         let half: Vec<_> = live.iter().filter(|of| of.0 >= middle).copied().collect();
         assert_eq!(rig.past("d.x", middle, false), half, "seed {seed}");
@@ -261,7 +261,7 @@ fn a_trigger_that_appears_while_frames_come_is_evaluated_from_its_first_on() {
         let mut rig = Rig::new();
         let (mut sent, start) = (0, random.i64(0..80));
         for now in 0..300 {
-            // The other stream comes later: until then it waits, and what came is caught up with.
+            // The other stream starts later: until then the evaluation waits, and then catches up.
             if now > start {
                 rig.send("b", "w", BASE + now * MS, BASE + now * MS, 1.0 + now as f64);
             }
@@ -281,7 +281,7 @@ fn a_trigger_that_appears_while_frames_come_is_evaluated_from_its_first_on() {
     }
 }
 
-/// A turn looks at the clock once, and takes frames that come after that, too.
+/// A turn reads the clock once, but also takes frames that arrive after that.
 #[test]
 fn frames_received_while_they_are_evaluated_are_not_late_after_a_start() {
     let mut rig = Rig::new();
@@ -341,7 +341,7 @@ fn a_book_keeps_versions_and_what_needs_what() {
     assert_eq!(again.get("d.x").expect("one").backfills[0].state, "interrupted");
     book.remove("f.x").expect("removed");
     assert_eq!(book.put(table("f.x", "\"a.v\""), 7).expect("put"), 2 + 1);
-    // What is of the configuration is changed there.
+    // Configured definitions can only be changed in the configuration.
     let mut book = Definitions::open(folder.path(), &[table("f.x", "\"a.v\"")], 8).expect("a book");
     assert_eq!(book.get("f.x").map(|entry| (entry.version, entry.configured)), Some((3, true)));
     assert!(matches!(book.put(table("f.x", "\"a.v\" + 2"), 9), Err(book::BookError::Conflict(_))));
@@ -352,9 +352,9 @@ fn a_book_keeps_versions_and_what_needs_what() {
 #[test]
 fn what_is_remembered_is_written_the_less_often_the_more_it_is() {
     let seconds = |bytes| stand_each_ns(bytes) / 1_000_000_000;
-    // A window of 32,768 samples has 512 KiB, which are 683 as they are written.
+    // A window of 32,768 samples takes 512 KiB, written as 683 KiB.
     assert_eq!([0, 683 << 10, 8 << 20, u64::MAX].map(seconds), [10, 10, 128, 600]);
-    // What is written counts: 4 bytes for each 3 that are remembered, and the rows up to which frames were seen.
+    // The written size counts: 4 bytes for every 3 of memory, plus the rows up to which frames were seen.
     let rig = Rig::new();
     let standing = record::Standing { seen: vec![(StreamId(1), 8)], memory: vec![0; 300], ..standing_at(5) };
     assert_eq!(record::stand(&rig.ingest, "one", None, &standing).expect("recorded"), 400 + 3);
@@ -389,14 +389,14 @@ fn a_standing_that_the_store_refused_is_written_with_the_next_and_no_result_wait
     let stood = rig.standings();
     rig.send("a", "v", BASE + 20_000 * MS, BASE + 20_000 * MS, 3.0);
     (1..5).for_each(|n| rig.turn(BASE + (20_000 + n * 200) * MS));
-    // No stream has a tag as long as this.
+    // No stream can have a tag as long as this.
     let label = std::mem::replace(&mut rig.work.instances[0].label, "x".repeat(1 << 20));
     rig.turn(BASE + 30_000 * MS);
     assert_eq!(rig.standings(), stood);
     rig.send("a", "v", BASE + 30_000 * MS, BASE + 30_000 * MS, 4.0);
     (1..5).for_each(|n| rig.turn(BASE + (30_000 + n * 200) * MS));
     assert_eq!(rig.rows("d", &["x"]).len(), 3);
-    // Nothing comes any more.
+    // No more frames arrive.
     rig.turn(BASE + 40_000 * MS);
     rig.work.instances[0].label = label;
     rig.turn(BASE + 45_000 * MS);
@@ -405,7 +405,7 @@ fn a_standing_that_the_store_refused_is_written_with_the_next_and_no_result_wait
     assert_eq!(rig.standings(), stood + 1);
 }
 
-/// Appends a standing as an earlier version of the server did.
+/// Appends a standing in the form of an earlier version of the server.
 fn stand_as_before(rig: &Rig, label: &str) {
     let channels = [
         ("stream", ChannelType::U32),
@@ -430,7 +430,7 @@ fn stand_as_before(rig: &Rig, label: &str) {
     let _ = rig.ingest.accept(&batch);
 }
 
-/// A standing at a `time`.
+/// Returns a standing at a `time`.
 fn standing_at(time: i64) -> record::Standing {
     record::Standing { released: (time, 1, 8), seen: Vec::new(), memory: vec![0], from_row: None }
 }
@@ -449,7 +449,7 @@ fn standings_of_an_earlier_version_of_the_server_are_gone_on_from() {
     record::stand(&rig.ingest, "one", None, &after).expect("recorded");
     assert_eq!(found(i64::MAX), Some(after.clone()));
     assert_eq!((found(9).as_ref(), first().as_ref()), (Some(&before), Some(&before)));
-    // And then beside the frames of its run.
+    // A newer standing is stored with the frames of its run.
     let of_run = record::Standing { released: (12, 1, 9), ..before.clone() };
     record::stand(&rig.ingest, "one", Some("r1"), &of_run).expect("recorded");
     assert_eq!((found(i64::MAX), found(12)), (Some(of_run), Some(after)));
@@ -469,7 +469,7 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
         stand(label, 5);
     }
     let found = |label: &str| record::standing(&store.view(), label, i64::MAX).expect("a scan");
-    // Data takes the place of all that: values that cannot be made smaller.
+    // Incompressible data displaces all of that.
     let (mut random, mut time) = (fastrand::Rng::with_seed(1), BASE);
     for _ in 0..400 {
         if found("one").is_none() && found("two").is_none() {
@@ -482,7 +482,7 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
         while store.maintain(crate::process::clock::now_ns()).expect("maintained") {}
     }
     assert_eq!((found("one"), found("two")), (None, None), "they are there still");
-    // A stream of an earlier version is kept for longer than data.
+    // A stream of an earlier version is kept longer than data.
     ["one", "three"].into_iter().for_each(|label| stand_as_before(&rig, label));
     assert_eq!(found("one"), None);
     assert_eq!(found("three").map(|standing| standing.released), Some((5, 1, 7)));
@@ -490,7 +490,7 @@ fn what_went_with_old_data_is_not_made_up_for_by_what_is_older() {
         stand(label, 9);
     }
     assert_eq!(found("one"), Some(standing_at(9)));
-    // Where an evaluation began is known as long as its first standing is there.
+    // The start of an evaluation is known as long as its first standing exists.
     let began = |label: &str| record::first_standing(&store.view(), label).expect("a scan");
     assert_eq!((found("two"), began("two")), (Some(standing_at(9)), None));
     assert_eq!(began("four"), Some(standing_at(9)));
@@ -515,13 +515,13 @@ fn the_standings_of_a_run_are_kept_with_its_frames() {
 #[test]
 fn a_stream_that_appears_with_the_clock_set_back_is_evaluated_from_its_first_frame_on() {
     let mut rig = Rig::new();
-    // The version is in force, and nothing has come.
+    // The version is in force, and no frame has arrived.
     rig.turn(BASE);
     let set_back = BASE - 30_000 * MS;
     for n in 1..=10 {
         rig.send("a", "v", BASE + n * MS, set_back + n * MS, n as f64);
     }
-    // What else it reads is missing for a while.
+    // Another input is missing for a while.
     (1..=3).for_each(|n| rig.turn(set_back + n * 200 * MS));
     assert!(rig.work.instances.is_empty());
     rig.send("a", "v", BASE + 11 * MS, set_back + 700 * MS, 11.0);
@@ -529,7 +529,7 @@ fn a_stream_that_appears_with_the_clock_set_back_is_evaluated_from_its_first_fra
     rig.send("a", "v", BASE + 12 * MS, set_back + 700 * MS, 12.0);
     (4..=16).for_each(|n| rig.turn(set_back + n * 200 * MS));
     assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (12, 12));
-    // After a start, too.
+    // The same after a restart.
     rig.cut_off();
     rig.send("a", "v", BASE + 13 * MS, set_back + 4_000 * MS, 13.0);
     (20..=30).for_each(|n| rig.turn(set_back + n * 200 * MS));
@@ -545,7 +545,7 @@ fn a_clock_that_is_set_back_behind_the_begin_of_a_version_silences_nothing() {
     rig.send("a", "v", BASE - MS, BASE - MS, 1.0);
     (0..5).for_each(|n| rig.turn(BASE + n * 200 * MS));
     assert!(rig.rows("d", &["x"]).is_empty());
-    // The sources know what time it is.
+    // The clocks of the sources are right.
     let set_back = BASE - 30_000 * MS;
     for n in 1..=10 {
         rig.send("a", "v", BASE + n * MS, set_back + n * MS, n as f64);

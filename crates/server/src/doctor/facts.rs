@@ -1,4 +1,4 @@
-//! The facts: what the server, its store and its sources know about the channels that were asked for.
+//! Gathers the facts: what the server, its store and its sources know about the channels asked about.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,19 +14,20 @@ use crate::sources::expectation::{Expectation, StreamStatus};
 use crate::sources::ledger::ROWS_MAX;
 use crate::sources::roster::{SourceCard, is_live};
 
-/// Streams looked at one by one.
+/// Max number of streams examined.
 const STREAMS_MAX: usize = 2_000;
-/// Channels of one stream looked at one by one.
+/// Max number of channels of one stream examined.
 const CHANNELS_MAX: usize = 1_000;
-/// Channels whose names are compared with one that is not there.
+/// Max number of channels compared with an unknown name.
 const NAMES_MAX: usize = 50_000;
-/// Names that are suggested.
+/// Max number of suggested names.
 const NEAREST: usize = 3;
 
-/// Gathers what is known about channels, or everything, at an instant, or now. Reads the disk: for a reader thread.
+/// Gathers the facts about channels, or everything, at an instant or now. Reads the disk, so it belongs on a reader
+/// thread.
 ///
 /// # Errors
-/// What keeps frames from being read.
+/// If frames cannot be read.
 pub fn gather(
     server: &Server,
     channel: Option<&str>,
@@ -49,7 +50,7 @@ pub fn gather(
         }
     }
     if chosen.is_empty() {
-        // The name of a table is as good.
+        // The name of a table is accepted, too.
         let named = catalog.streams.iter().filter(|s| patterns.iter().any(|p| p.matches_stream(&s.key)));
         chosen.extend(named.map(|s| (s.as_ref(), Vec::new())));
     }
@@ -84,7 +85,7 @@ pub fn gather(
             _ => Vec::new(),
         },
         started: now.saturating_sub(i64::try_from(server.started.elapsed().as_nanos()).unwrap_or(i64::MAX)),
-        // Where the present explains nothing, it is left out.
+        // A present refusal does not explain a past instant.
         refusal: refusal.filter(|_| at.is_none_or(|at| at > now - RECENT_NS)).map(|r| r.to_string()),
         outages: server.ledger.outages(),
         gaps: gaps.remove(&None).unwrap_or_default(),
@@ -94,11 +95,11 @@ pub fn gather(
     })
 }
 
-/// Gap rows that touch a range, by stream and cause.
+/// Returns the gap rows that touch a range, summed by stream and cause.
 fn gaps_of(server: &Server, range: &std::ops::Range<i64>) -> HashMap<Option<StreamId>, Vec<GapFacts>> {
     let mut gaps: HashMap<Option<StreamId>, Vec<GapFacts>> = HashMap::new();
     for gap in server.ledger.gaps(range, ROWS_MAX) {
-        // Those of `refused` are not missing as far as is known, and still not there.
+        // Refused frames may be sent again, so they are not open; they are absent all the same.
         let count = if gap.cause == "refused" { gap.count } else { gap.open };
         if count == 0 && gap.cause != "torn" {
             continue;
@@ -159,7 +160,7 @@ fn of_stream(
     let source_clock = stream.clock == Clock::Source;
     let (newest, mut in_frame) = match newest_live {
         _ if rows == 0 => (None, Vec::new()),
-        // Its stamps are known without reading it.
+        // The stamps of the newest frame are known without reading it.
         Some(NewestFrame { receive_time, source_time, .. }) if columns.is_empty() || at.is_some() => {
             let time = source_time.filter(|_| source_clock).unwrap_or(receive_time);
             (Some(FrameFacts { row: rows - 1, time, receive_time }), Vec::new())
@@ -195,7 +196,7 @@ fn of_stream(
         expected_rate_hz: of.expected_rate_hz(),
         rate_hz: of.rate_hz(),
         status: match of.status() {
-            // It came between two looks.
+            // The first frame arrived between two polls.
             StreamStatus::Never if newest_live.is_some() => StreamStatus::Ok,
             status => status,
         },
@@ -211,7 +212,7 @@ fn of_stream(
     })
 }
 
-/// The first frame of a scan, and what it has of the scan's columns.
+/// Returns the first frame of a scan, and the state of the scan's columns in it.
 fn frame(view: &View, scan: Scan) -> Result<(Option<FrameFacts>, Vec<InFrame>), ScanError> {
     for batch in view.scan(scan) {
         let batch = batch?;
@@ -228,7 +229,7 @@ fn frame(view: &View, scan: Scan) -> Result<(Option<FrameFacts>, Vec<InFrame>), 
     Ok((None, Vec::new()))
 }
 
-/// Names that are nearly what was asked for.
+/// Returns names similar to an unknown one, the nearest first.
 fn nearest(name: &str, streams: &StreamList) -> Vec<String> {
     let asked = name.to_lowercase();
     let names = streams

@@ -1,4 +1,4 @@
-//! The judgement: facts to findings. Nothing here reads a clock, the store or the network.
+//! The judgement: turns facts into findings. Nothing here reads a clock, the store or the network.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, Strea
 use crate::sources::expectation::{RateOrigin, StreamStatus, in_words};
 use crate::text::json::Big;
 
-/// "Now" looks back so far.
+/// Period that "now" covers, looking back.
 pub(super) const RECENT_NS: i64 = 600_000_000_000;
-/// What lies within so much of an instant is about it.
+/// Distance within which something is about an instant.
 pub(super) const NEAR_NS: i64 = 1_000_000_000;
-/// A `time` further from its reception is a clock that is wrong: a leap of 37 s between TAI and UTC is, what is sent
+/// Distance of `time` from reception above which a clock is wrong. The 37 s between TAI and UTC are above it; data sent
 /// each 10 s is not.
 const CLOCK_NS: i64 = 30_000_000_000;
-/// Periods without a frame that are a hole.
+/// Number of periods without a frame that make a hole.
 const HOLE_PERIODS: f64 = 3.0;
-/// Findings of one cause and source that stand alone; more are one.
+/// Max number of findings of one cause and source listed singly; more are joined into one.
 const SINGLY: usize = 3;
-/// Reasons of rejections that are told otherwise: as packets without a layout, as not recorded.
+/// Reasons of rejections covered by other findings: packets without a layout, frames not recorded.
 const TOLD_OTHERWISE: [&str; 4] = ["unknown_stream", "disk_full", "not_recorded", "log_full"];
 
-/// Says what explains that data is missing; "nothing is wrong" only where all was looked at and all is well.
+/// Explains why data is missing. Reports that nothing is wrong only if everything was examined and is well.
 pub fn judge(facts: &Facts) -> Report {
     let mut found = Vec::new();
     if let Some(refusal) = &facts.refusal {
@@ -77,15 +77,14 @@ pub fn judge(facts: &Facts) -> Report {
     }
 }
 
-/// Where two findings explain an absence, the one that explains the other comes first; what is about the instant
-/// itself comes before what is not.
+/// Orders findings: one that explains another comes first, and one about the instant itself precedes the others.
 fn rank(finding: &Finding, facts: &Facts) -> (u8, Cause) {
     let instant = facts.at.unwrap_or(facts.now);
     let about = match (finding.from, finding.to) {
         (Some(from), Some(to)) => from.0 <= instant && instant <= to.0,
         _ => false,
     };
-    // Rejections explain what did not come; where all came, they are of something else.
+    // Rejections explain missing data only; if all streams are well, they concern something else.
     let aside = matches!(finding.cause, Cause::Rejected | Cause::NoLayout) && facts.streams.iter().all(is_well);
     (if aside { 2 } else { u8::from(!about && finding.cause >= Cause::Expired) }, finding.cause)
 }
@@ -111,13 +110,13 @@ fn nothing_has_it(facts: &Facts, found: &mut Vec<Finding>) {
     found.push(Finding::new(Cause::NotConfigured, text).advise(advice));
 }
 
-/// Whether a span is about the instant.
+/// Returns whether a span touches the time asked about.
 fn touches(facts: &Facts, (from, to): (i64, i64)) -> bool {
     let (start, end) = window(facts);
     from <= end && to >= start
 }
 
-/// What is about the instant asked for.
+/// Returns the time span around the instant asked about.
 pub(super) fn window(facts: &Facts) -> (i64, i64) {
     match facts.at {
         Some(at) => (at.saturating_sub(NEAR_NS), at.saturating_add(NEAR_NS)),
@@ -125,8 +124,8 @@ pub(super) fn window(facts: &Facts) -> (i64, i64) {
     }
 }
 
-/// Whether what happened last at `time`, since the server started, can explain the instant. Of a stream that stopped
-/// it can from then on.
+/// Returns whether something that last happened at `time`, since the server started, can explain the instant. For a
+/// stream that stopped, it can from then on.
 fn is_about(facts: &Facts, source: &SourceFacts, time: i64) -> bool {
     let stopped = facts.streams.iter().filter(|s| s.source == source.name && !is_well(s)).map(|s| match s.status {
         StreamStatus::Never => facts.started,
@@ -140,7 +139,7 @@ fn is_about(facts: &Facts, source: &SourceFacts, time: i64) -> bool {
     time >= start && facts.at.is_none_or(|at| at >= facts.started.saturating_sub(NEAR_NS))
 }
 
-/// Whether what holds now explains the instant: it does not where data came since.
+/// Returns whether a present state explains the instant; it does not if data has been received since.
 fn holds_now(facts: &Facts, source: &SourceFacts) -> bool {
     let newest = facts.streams.iter().filter(|s| s.source == source.name).filter_map(|s| s.newest).map(|f| f.time);
     facts.at.is_none_or(|at| newest.max().is_none_or(|newest| newest < at))
@@ -238,7 +237,7 @@ fn of_stream(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
 
 const REDUCED: &str = "nothing is lost: what was left out is read back within the bound";
 
-/// How a stream does now.
+/// Adds findings on the present status of a stream.
 fn at_present(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     if !stream.live {
         return;
@@ -255,7 +254,7 @@ fn at_present(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
             let text = format!("no frame since the server started; the newest is of {}", instant::format(newest.time));
             let finding = Finding::new(Cause::Silent, text).about(source, name);
             let finding = finding.within(newest.receive_time, facts.now);
-            // What has no rhythm may be quiet for long.
+            // A stream without a rhythm may be quiet for long.
             let finding = if stream.expected == RateOrigin::None { finding.harmless() } else { finding };
             found.push(finding.advise(SILENT));
         }
@@ -281,7 +280,7 @@ fn said(expected: RateOrigin) -> &'static str {
     if expected == RateOrigin::Learnt { "usual" } else { "expected" }
 }
 
-/// What the frames around an instant say.
+/// Adds findings from the frames around an instant.
 fn at_instant(facts: &Facts, stream: &StreamFacts, at: i64, found: &mut Vec<Finding>) {
     let (source, name) = (Some(stream.source.as_str()), Some(stream.name.as_str()));
     let Some(oldest) = stream.oldest else {
@@ -309,7 +308,7 @@ fn at_instant(facts: &Facts, stream: &StreamFacts, at: i64, found: &mut Vec<Find
         || facts.outages.iter().any(|outage| outage.0 <= at && at <= outage.1);
     let frames = period.map(|period| ((hole as f64 / period).round() - 1.0).max(0.0) as u64);
     match frames {
-        // A clock that jumped, or an outage, says more.
+        // A known loss or an outage says more.
         _ if told || at >= facts.now => {}
         Some(frames) if hole as f64 > period.unwrap_or(0.0) * HOLE_PERIODS => {
             let what = if stream.after.is_some() { "no frame came between these" } else { "no frame came since" };
@@ -336,12 +335,12 @@ fn at_instant(facts: &Facts, stream: &StreamFacts, at: i64, found: &mut Vec<Find
     }
 }
 
-/// Frames whose `time` is not when they came.
+/// Adds a finding if the `time` of frames is far from their reception.
 fn clock(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     let Some(newest) = stream.newest.filter(|_| stream.source_clock && stream.live) else { return };
     let ahead = newest.time.saturating_sub(newest.receive_time);
     let (start, end) = window(facts);
-    // What came at the instant is elsewhere; what came before and after it shows that.
+    // Frames received at the instant are stored elsewhere; those received before and after it show that.
     let is_about = newest.receive_time >= start && stream.oldest.is_none_or(|oldest| oldest.receive_time <= end);
     if ahead.abs() > CLOCK_NS && is_about {
         let way = if ahead > 0 { "ahead of" } else { "behind" };
@@ -356,7 +355,7 @@ fn clock(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     }
 }
 
-/// Channels without a value in the frame that is there.
+/// Adds findings for channels without a value in an existing frame.
 fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     let Some(frame) = (if facts.at.is_some() { stream.before } else { stream.newest }) else { return };
     for channel in &stream.channels {
@@ -368,7 +367,7 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         let frames = if missing == 1 { "newest frame".to_owned() } else { format!("newest {missing} frames") };
         let (cause, text, advice) = match (channel.in_frame, &channel.reduction, since) {
             (InFrame::There, ..) => continue,
-            // What is read back is as new as the frame it was left out of: nobody knows since when.
+            // The value read back is as new as the frame that omits it, so the time of the last change is unknown.
             (InFrame::Unchanged, Some(reduction), Some(_)) => {
                 let text = format!("{}: left out of the newest frame, within its reduction {reduction}", channel.name);
                 (Cause::Reduced, text, REDUCED)
@@ -390,7 +389,7 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
 
 const ABSENT: &str = "its frames come without it: does the sender leave it out, is its name or type another now?";
 
-/// What a row of `strongback.gaps` explains.
+/// Makes the finding of a row of `strongback.gaps`.
 fn of_gap(gap: &GapFacts, stream: Option<&StreamFacts>) -> Finding {
     let frames = many(gap.count, "frame");
     let (cause, text, advice) = match gap.cause.as_str() {
@@ -427,7 +426,7 @@ fn of_gap(gap: &GapFacts, stream: Option<&StreamFacts>) -> Finding {
     finding.within(gap.time.0, gap.time.1).count(gap.count).advise(advice)
 }
 
-/// Makes one of many findings of the same kind about streams of one source.
+/// Joins findings of the same cause about streams of one source if they are more than [`SINGLY`].
 fn joined(found: Vec<Finding>) -> Vec<Finding> {
     let mut out: Vec<Finding> = Vec::new();
     let mut groups: Vec<Vec<Finding>> = Vec::new();
@@ -477,7 +476,7 @@ impl Finding {
         Finding { source: source.map(str::to_owned), stream: stream.map(str::to_owned), ..self }
     }
 
-    /// What began after the question was asked began then.
+    /// Sets the span. A begin after the end, such as after the time of the request, is set to the end.
     fn within(self, from: i64, to: i64) -> Finding {
         Finding { from: Some(Big(from.min(to))), to: Some(Big(to)), ..self }
     }
@@ -494,7 +493,7 @@ impl Finding {
         Finding { advice: advice.into(), ..self }
     }
 
-    /// Good to know, and nothing wrong.
+    /// Marks the finding as information, nothing wrong.
     fn harmless(self) -> Finding {
         Finding { wrong: false, ..self }
     }

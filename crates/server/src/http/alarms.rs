@@ -1,4 +1,4 @@
-//! `/api/alarms`: which there are, and who knows of them; `/api/limits`, and what they say of the past.
+//! `/api/alarms`: the alarms and their acknowledgement; `/api/limits`: the limits, also applied to the past.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::process::readers::Leave;
 use crate::server::Server;
 use crate::text::json::Big;
 
-/// Changes in one answer, unless `limit` says otherwise, and at most.
+/// Default and max number of changes in one answer.
 const CHANGES: usize = 1_000;
 const CHANGES_MAX: usize = 100_000;
 
-/// `GET /api/alarms`
+/// Answers `GET /api/alarms`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
     answer::json(&json!({ "alarms": server.limits.alarms() }))
 }
 
-/// Body of what someone says of an alarm.
+/// Body of a user's action on an alarm.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Word {
@@ -48,7 +48,7 @@ impl Word {
     }
 }
 
-/// `GET /api/limits`: as they are configured.
+/// Answers `GET /api/limits` with the configured limits.
 pub(super) async fn limits(State(server): State<Arc<Server>>) -> Response {
     answer::json(&json!({ "limits": server.config.limit }))
 }
@@ -76,7 +76,7 @@ async fn act(
     Ok(answer::json(&json!({ "durable": true })))
 }
 
-/// `POST /api/alarms/acknowledge`; answered when it is durable.
+/// Answers `POST /api/alarms/acknowledge` once the acknowledgement is durable.
 pub(super) async fn acknowledge(
     State(server): State<Arc<Server>>,
     JsonBody(word): JsonBody<Word>,
@@ -87,7 +87,7 @@ pub(super) async fn acknowledge(
     act(server, word.check(false)?, step).await
 }
 
-/// `POST /api/alarms/shelve`; answered when it is durable.
+/// Answers `POST /api/alarms/shelve` once the shelving is durable.
 pub(super) async fn shelve(
     State(server): State<Arc<Server>>,
     JsonBody(word): JsonBody<Word>,
@@ -99,7 +99,7 @@ pub(super) async fn shelve(
     act(server, word.check(true)?, step).await
 }
 
-/// `POST /api/alarms/unshelve`; answered when it is durable.
+/// Answers `POST /api/alarms/unshelve` once the change is durable.
 pub(super) async fn unshelve(
     State(server): State<Arc<Server>>,
     JsonBody(word): JsonBody<Word>,
@@ -117,7 +117,7 @@ pub(super) struct LimitsPastQuery {
     limit: Option<usize>,
 }
 
-/// `GET /api/limits/past`: what the limits of now say of a span of the past. Nothing is recorded, nobody is told.
+/// Answers `GET /api/limits/past`: applies the current limits to a past span. Nothing is recorded or reported.
 pub(super) async fn past(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<LimitsPastQuery>,

@@ -1,4 +1,4 @@
-//! Answers: JSON bodies, errors as `{"error", "code"}`, and the headers that all answers carry.
+//! Answers: JSON bodies, errors as `{"error", "code"}`, and the headers of every answer.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
@@ -11,40 +11,40 @@ use strongback_store::ScanError;
 
 use crate::process::readers::ReadError;
 
-/// An error as clients see it.
+/// An error in the form clients see it.
 #[derive(Debug)]
 pub struct Failure {
     /// HTTP status.
     pub status: StatusCode,
-    /// A word for programs.
+    /// Error code for programs.
     pub code: &'static str,
-    /// A sentence for people.
+    /// Message for people.
     pub message: String,
 }
 
 impl Failure {
-    /// The client asked wrongly.
+    /// Returns the error for an invalid request.
     pub fn bad_request(message: impl Into<String>) -> Failure {
         Failure { status: StatusCode::BAD_REQUEST, code: "bad_request", message: message.into() }
     }
 
-    /// What was asked for cannot be had now.
+    /// Returns the error for a resource that is not available now.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Failure { status: StatusCode::SERVICE_UNAVAILABLE, code: "unavailable", message: message.into() }
     }
 
-    /// The server's own defect, or its disk's. Logged here.
+    /// Returns the error for a defect of the server or its disk, and logs it.
     pub fn internal(error: impl std::fmt::Display) -> Failure {
         tracing::error!("a request failed: {error}");
         Failure { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", message: error.to_string() }
     }
 
-    /// What was asked for is not there.
+    /// Returns the error for a missing resource.
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: message.into() }
     }
 
-    /// Nothing at this path.
+    /// Returns the error for an unknown path.
     pub fn nothing_at(path: &str) -> Failure {
         Failure::not_found(format!("nothing at {path}"))
     }
@@ -86,7 +86,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// A JSON body.
+/// Returns a response with a value as its JSON body.
 pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => json_bytes(bytes),
@@ -94,13 +94,13 @@ pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
     }
 }
 
-/// A body that is JSON already.
+/// Returns a response with a body that already is JSON.
 pub fn json_bytes(bytes: impl Into<axum::body::Bytes>) -> Response {
     let bytes = bytes.into();
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], bytes).into_response()
 }
 
-/// Query parameters; wrong ones are answered in JSON.
+/// Query parameters; invalid ones are answered in JSON.
 #[derive(Debug)]
 pub struct Parameters<T>(pub T);
 
@@ -115,7 +115,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
     }
 }
 
-/// A JSON body; an empty one counts as `{}`. A wrong one, or one that is too large, is answered in JSON.
+/// A JSON body; an empty one counts as `{}`. An invalid or too large body is answered in JSON.
 #[derive(Debug)]
 pub struct JsonBody<T>(pub T);
 
@@ -136,7 +136,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// The path is right and the method is not.
+/// Returns the error for a method that the path does not allow.
 pub async fn wrong_method() -> Failure {
     Failure {
         status: StatusCode::METHOD_NOT_ALLOWED,
@@ -145,7 +145,7 @@ pub async fn wrong_method() -> Failure {
     }
 }
 
-/// Headers that keep browsers from guessing, framing and leaking.
+/// Adds headers that keep browsers from sniffing types, framing the page and leaking referrers.
 pub async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,4 +1,4 @@
-//! Bodies within bounds: of requests in size, memory and time, of answers in memory as long as they are not read.
+//! Bounded bodies: requests in size, memory and time; answers in memory until their clients have read them.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -20,21 +20,21 @@ use crate::process::budget::{Budget, Over, Reservation};
 use crate::process::connections::Connection;
 use crate::server::Server;
 
-/// Longest time between two pieces of a body.
+/// Max time between two pieces of a body.
 const PIECE_PATIENCE: Duration = Duration::from_secs(30);
-/// What a body may take beside its bytes at [`BYTES_PER_S_MIN`].
+/// Time allowed for a body in addition to that of its bytes at [`BYTES_PER_S_MIN`].
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// Slowest rate of a body: one that comes slower holds a place and memory for nothing.
+/// Min rate of a body; a slower one would hold a connection slot and memory for nothing.
 const BYTES_PER_S_MIN: u64 = 512;
-/// Bodies and answers are not counted up to this: connections are bounded, and so are these. Who writes or asks for
-/// little is answered although another client of the same address holds all that it may.
+/// Bytes of each body and answer that are not counted; the number of connections bounds them. Small requests are thus
+/// answered even if another client of the same address holds all its memory.
 const SMALL_BYTES: usize = 16 << 10;
-/// Pieces in which a large answer leaves, so that it is known how much of it was taken.
+/// Size of the pieces in which a large answer is sent, so that the bytes taken by the client are known.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces after which other connections have their turn.
+/// Number of pieces after which other connections get a turn.
 const PIECES_A_TURN: u32 = 8;
 
-/// Why a body was not taken.
+/// Reason why a body was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trip {
     Over(Over),
@@ -67,7 +67,7 @@ impl From<Trip> for Failure {
     }
 }
 
-/// What a request's body makes the server hold, until it is answered.
+/// Memory held for a request's body until the request is answered.
 #[derive(Debug)]
 pub(super) struct Intake {
     reservation: Mutex<Reservation>,
@@ -75,32 +75,32 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Nothing yet, of a client.
+    /// Makes an empty reservation for a client.
     pub(super) fn new(budget: &Arc<Budget>, address: IpAddr) -> Result<Arc<Intake>, Over> {
         let reservation = budget.take(address, 0)?;
         Ok(Arc::new(Intake { reservation: Mutex::new(reservation), trip: OnceLock::new() }))
     }
 
-    /// Reserves more. Where it cannot be had the request is answered so, whatever is made of it.
+    /// Reserves `more` bytes. If that fails, the request is answered with the failure, whatever its handler returns.
     pub(super) fn grow(&self, more: usize) -> Result<(), Over> {
         self.reservation.lock().grow(more).inspect_err(|over| _ = self.trip.set(Trip::Over(*over)))
     }
 
-    /// The answer to a body that was not taken.
+    /// Returns the answer to a refused body, or `None` if the body was not refused.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.trip.get().map(|trip| Failure::from(*trip))
     }
 }
 
-/// The body of a request, counted as it comes.
+/// The body of a request, counted as it arrives.
 pub(super) struct Bounded {
     body: Incoming,
     intake: Arc<Intake>,
     connection: Arc<Connection>,
-    /// When it was first waited for.
+    /// Time of the first wait for a piece.
     begun: Option<Instant>,
     received: u64,
-    /// Until when the next piece is waited for.
+    /// Timer of the wait for the next piece.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
@@ -109,12 +109,12 @@ impl Bounded {
         Bounded { body, intake, connection, begun: None, received: 0, patience: None }
     }
 
-    /// Bytes that count against the memory of the client.
+    /// Returns the bytes that count against the client's memory.
     fn counted(&self) -> usize {
         usize::try_from(self.received).unwrap_or(usize::MAX).saturating_sub(SMALL_BYTES)
     }
 
-    /// When waiting for the next piece ends.
+    /// Returns the time until which to wait for the next piece.
     fn deadline(&self, begun: Instant) -> Instant {
         let by_rate = begun + BODY_PATIENCE + Duration::from_secs(self.received / BYTES_PER_S_MIN);
         by_rate.min(Instant::now() + PIECE_PATIENCE)
@@ -169,7 +169,7 @@ impl HttpBody for Bounded {
     }
 }
 
-/// Counts an answer that is there whole against the memory of its client until it was taken. It leaves in pieces.
+/// Counts a complete answer against its client's memory until it is sent, and sends it in pieces.
 pub(super) async fn count(State(server): State<Arc<Server>>, request: Request, next: Next) -> axum::response::Response {
     let connection = request.extensions().get::<Arc<Connection>>().cloned();
     let mut response = next.run(request).await;
@@ -188,19 +188,19 @@ pub(super) async fn count(State(server): State<Arc<Server>>, request: Request, n
     }
 }
 
-/// What was reserved for an answer while it was made, on its way with it.
+/// Memory reserved while an answer was made, attached to that answer.
 #[derive(Clone, Debug)]
 pub(super) struct HeldMemory(Arc<Reservation>);
 
 impl HeldMemory {
-    /// Goes with an answer.
+    /// Attaches a reservation to an answer.
     pub(super) fn with<B>(mut response: Response<B>, reserved: Reservation) -> Response<B> {
         response.extensions_mut().insert(HeldMemory(Arc::new(reserved)));
         response
     }
 }
 
-/// Bytes with what was reserved for them: pieces of them share both.
+/// Bytes and their reservation, shared by all pieces of them.
 struct Owned {
     bytes: Bytes,
     _reserved: Option<Reservation>,
@@ -212,7 +212,7 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
-/// A body that is there whole, in pieces.
+/// A complete body, sent in pieces.
 struct Pieces {
     body: Body,
     rest: Bytes,
@@ -264,7 +264,7 @@ impl HttpBody for Pieces {
     }
 }
 
-/// The body of an answer, which says when it has left.
+/// The body of an answer; reports when it is dropped, that is sent or given up.
 pub(super) struct Leaving {
     body: Body,
     connection: Arc<Connection>,

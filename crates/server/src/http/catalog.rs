@@ -12,9 +12,9 @@ use crate::server::Server;
 use crate::text::channel::ChannelCard;
 use crate::text::json;
 
-/// Channels of one answer unless `limit` says fewer or more.
+/// Default number of channels in one answer.
 const CHANNELS: usize = 10_000;
-/// Most channels of one answer.
+/// Max number of channels in one answer.
 const CHANNELS_MAX: usize = 100_000;
 
 /// Parameters of `/api/channels`.
@@ -26,7 +26,7 @@ pub(super) struct ChannelsQuery {
     offset: Option<usize>,
 }
 
-/// `GET /api/channels`
+/// Answers `GET /api/channels`.
 pub(super) async fn channels(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<ChannelsQuery>,
@@ -65,12 +65,12 @@ pub(super) async fn channels(
     Ok(answer::json_bytes(body))
 }
 
-/// `GET /api/sources`
+/// Answers `GET /api/sources`.
 pub(super) async fn sources(State(server): State<Arc<Server>>) -> Response {
     answer::json(&serde_json::json!({ "sources": *server.roster.cards() }))
 }
 
-/// `GET /api/view`
+/// Answers `GET /api/view`.
 pub(super) async fn view(State(server): State<Arc<Server>>) -> Response {
     answer::json(&super::runs::shown(&server))
 }

@@ -1,4 +1,4 @@
-//! `/api/derived`: channels that are computed from others, and what they were for a span of the past.
+//! `/api/derived`: channels computed from others, and their values for a past span.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::process::readers::{Leave, ReadError};
 use crate::server::Server;
 use crate::text::json::{Big, JsonCell as CellText};
 
-/// Results in one answer, unless `limit` says otherwise, and at most.
+/// Default and max number of results in one answer.
 const RESULTS: usize = 1_000;
 const RESULTS_MAX: usize = 100_000;
 
@@ -34,7 +34,7 @@ fn failure(error: BookError) -> Failure {
     }
 }
 
-/// A derived channel as the interface writes it.
+/// Returns a derived channel in the form the interface shows.
 fn card(server: &Server, entry: &DerivedEntry) -> Value {
     let table = &entry.definition;
     let status = server.derived.status(&table.name).filter(|status| status.version == entry.version);
@@ -83,14 +83,14 @@ fn card(server: &Server, entry: &DerivedEntry) -> Value {
     })
 }
 
-/// `GET /api/derived`
+/// Answers `GET /api/derived`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
     let all = server.derived.book().in_force();
     let cards: Vec<Value> = all.iter().map(|(_, entry)| card(&server, entry)).collect();
     answer::json(&json!({ "derived": cards }))
 }
 
-/// `GET /api/derived/{name}`
+/// Answers `GET /api/derived/{name}`.
 pub(super) async fn one(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let entry = server.derived.book().get(&name).cloned();
     let entry = entry.ok_or_else(|| failure(BookError::Unknown(name)))?;
@@ -108,12 +108,12 @@ pub(super) struct DerivedRequest {
     #[serde(default)]
     description: String,
     align_ms: Option<u32>,
-    /// Take it although its channels are not there yet.
+    /// Whether to accept it although its channels do not exist yet.
     #[serde(default)]
     wait: bool,
 }
 
-/// `PUT /api/derived/{name}`; answered when it is kept.
+/// Answers `PUT /api/derived/{name}` once the definition is stored.
 pub(super) async fn put(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -122,7 +122,7 @@ pub(super) async fn put(
     let DerivedRequest { trigger, expression, unit, description, align_ms, wait } = wish;
     let table = DerivedTable { name, trigger, expression, unit, description, align_ms };
     let putting = server.clone();
-    // The file is written, and expressions are planned: not on the threads that serve every other request.
+    // Writes the file and plans expressions off the threads that serve other requests.
     let put = move || {
         let (derived, now) = (&putting.derived, now_ns());
         let definition = derived.book().check(&table).map_err(failure)?;
@@ -146,7 +146,7 @@ pub(super) async fn put(
     Ok(answer::json(&card))
 }
 
-/// `DELETE /api/derived/{name}`: what it gave stays.
+/// Answers `DELETE /api/derived/{name}`. The values it produced stay.
 pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let removing = server.clone();
     let remove = move || {
@@ -158,7 +158,7 @@ pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<S
     Ok(answer::json(&answer))
 }
 
-/// Body of a backfill.
+/// Span of a backfill.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Span {
@@ -172,7 +172,7 @@ fn yes() -> bool {
     true
 }
 
-/// `POST /api/derived/{name}/backfill`; answered when it has begun, with the version that it writes.
+/// Answers `POST /api/derived/{name}/backfill` once the backfill has begun, with the version it writes.
 pub(super) async fn backfill(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -207,7 +207,7 @@ pub(super) struct DerivedPastQuery {
     late: Option<bool>,
 }
 
-/// `GET /api/derived/{name}/past`: what it gives for a span of the record. Nothing is stored.
+/// Answers `GET /api/derived/{name}/past` with its values for a span of stored data. Nothing is stored.
 pub(super) async fn past(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -245,7 +245,7 @@ pub(super) async fn past(
             one.evaluate(|| store.view(), span.clone(), with_late, &mut counts, each).map_err(ReadError::from)?;
             leave.check()?;
         }
-        // Behind the evaluation: what it could not know is not known now.
+        // Read after the evaluation, so that it covers everything the evaluation could not know.
         let late_known_from = match with_late {
             true => None,
             false => history::late(&store.view()).map_err(ReadError::from)?.known_from,

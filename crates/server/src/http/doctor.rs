@@ -20,7 +20,7 @@ pub(super) struct DoctorQuery {
     at: Option<String>,
 }
 
-/// `GET /api/doctor`
+/// Answers `GET /api/doctor`.
 pub(super) async fn doctor(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<DoctorQuery>,

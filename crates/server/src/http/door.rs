@@ -1,6 +1,6 @@
-//! Where a connection waits until the head of its first request is whole. Those that come by the thousand and never
-//! send one are nothing but a socket there, and a thread of lower priority closes them: a request behind them waits
-//! less. What is no request at all is told so here.
+//! Holds a connection until the head of its first request is complete. Connections that never send one, which may come
+//! by the thousand, cost only a socket here, and a low-priority thread closes them, so real requests wait less. Bytes
+//! that are no HTTP request are refused here.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,25 +18,25 @@ use crate::server::stopped;
 
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1024;
-/// Bytes of a head that are waited for here; what answers requests takes a longer one, or says that it is too long.
+/// Max bytes of a head awaited here; the HTTP server reads a longer one, or refuses it as too long.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Header fields that are looked at, as many as a request may have.
+/// Max number of header fields parsed.
 const FIELDS_MAX: usize = 100;
-/// Connections that wait to be closed; further ones are closed where they end.
+/// Max number of connections queued for the closing thread; further ones are closed where they end.
 const CLOSING_MAX: usize = 256;
 
-/// What the first bytes of a connection are.
+/// Classification of the first bytes of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// The head of a request, whole, or for others to say what is wrong with it.
+    /// A complete head, or one that the HTTP server will refuse.
     Head,
-    /// The head of a request that goes on.
+    /// An incomplete head.
     Part,
-    /// No request, and why.
+    /// No HTTP request, with the reason.
     Other(httparse::Error),
 }
 
-/// The way in.
+/// The entry stage of connections.
 #[derive(Debug)]
 pub(super) struct Door {
     connections: Arc<Connections>,
@@ -44,17 +44,17 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Opens it.
+    /// Starts the closing thread.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If the thread cannot be started.
     pub(super) fn open(connections: Arc<Connections>) -> std::io::Result<Door> {
         let (closing, ended) = sync_channel(CLOSING_MAX);
         let_run(std::thread::Builder::new().name("closer".to_owned()).spawn(move || close(&ended))?);
         Ok(Door { connections, closing })
     }
 
-    /// Waits for the head of a first request; none: the connection ended, or the server stops.
+    /// Waits for the head of a first request. Returns `None` if the connection ended or the server stops.
     pub(super) async fn pass(
         &self,
         stream: TcpStream,
@@ -70,7 +70,7 @@ impl Door {
             Some(head) => Some(Socket::new(stream, head, place)),
             None => {
                 if let Ok(stream) = stream.into_std() {
-                    // Where too many wait it comes back, and is closed here.
+                    // A full queue returns the stream, which is then closed here.
                     let _ = self.closing.try_send(stream);
                 }
                 None
@@ -78,11 +78,11 @@ impl Door {
         }
     }
 
-    /// Reads until the head of a request is whole; none: the client has gone, or does not speak HTTP.
+    /// Reads until the head is complete. Returns `None` if the client has gone or does not speak HTTP.
     async fn first_head(&self, stream: &TcpStream, connection: &Connection) -> Option<Vec<u8>> {
         let mut head = Vec::new();
         let mut piece = [0; PIECE_BYTES];
-        // What came before the connection was taken is there, although nobody has told yet.
+        // Bytes that arrived before the accept are readable although readiness has not been reported yet.
         let came = rustix::net::recv(stream, &mut piece, RecvFlags::DONTWAIT);
         let mut read = came.map(|(count, _)| count).map_err(std::io::Error::from);
         loop {
@@ -97,7 +97,7 @@ impl Door {
                         Beginning::Part => {}
                         Beginning::Other(why) => {
                             self.connections.count(EndReason::NotHttp);
-                            // Said where there is room for it in the socket, as there is.
+                            // The socket has room for it, as nothing was sent before.
                             let _ = stream.try_write(refusal(why).as_bytes());
                             return None;
                         }
@@ -112,13 +112,13 @@ impl Door {
     }
 }
 
-/// Closes what ended: half of what a connection costs that says nothing.
+/// Closes ended connections; closing is half the cost of a silent connection.
 fn close(ended: &Receiver<std::net::TcpStream>) {
     lower_priority(NICENESS, "ended connections");
     ended.iter().for_each(drop);
 }
 
-/// What bytes begin.
+/// Classifies the first bytes of a connection.
 fn beginning_of(bytes: &[u8]) -> Beginning {
     match Request::new(&mut [EMPTY_HEADER; FIELDS_MAX]).parse(bytes) {
         Ok(Status::Partial) => Beginning::Part,
@@ -127,7 +127,7 @@ fn beginning_of(bytes: &[u8]) -> Beginning {
     }
 }
 
-/// What a client reads that does not speak HTTP/1.
+/// Returns the response to a client that does not speak HTTP/1.
 fn refusal(why: httparse::Error) -> String {
     let body = format!(
         "{{\"error\":\"this port speaks HTTP/1.1, and this is not an HTTP request: {why}\",\"code\":\"bad_request\"}}\n"

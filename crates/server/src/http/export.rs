@@ -1,4 +1,4 @@
-//! `GET /api/export`
+//! `GET /api/export`: exports as a stream.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub(super) struct ExportQuery {
     format: Option<String>,
 }
 
-/// `GET /api/export`: streamed. An export that fails under way breaks the connection off, so that no client takes
-/// a part for the whole.
+/// Answers `GET /api/export` as a stream. If the export fails under way, the connection is broken off, so that no
+/// client takes a part for the whole.
 pub(super) async fn export(
     State(server): State<Arc<Server>>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -45,7 +45,7 @@ pub(super) async fn export(
     let under_way = server.exports.begin(&connection).map_err(Failure::unavailable)?;
     let stream = server.query.now().export(request).await.map_err(|e| Failure::bad_request(e.to_string()))?;
     let stream = stream.map(move |chunk| {
-        // Held until the stream is dropped.
+        // Keeps the guard until the stream is dropped.
         let _ = &under_way;
         chunk.inspect_err(|error| tracing::error!(%error, "an export ended early"))
     });

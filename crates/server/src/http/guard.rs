@@ -1,9 +1,9 @@
-//! Who may talk to the server: Host, Origin and token.
+//! Access control: Host, Origin and token.
 //!
-//! Host: a page of a foreign site whose name was rebound to this machine sends its own name; only IP addresses,
-//! `localhost` and configured names pass. Origin: browsers send it with WebSockets and writes; only the server's
-//! own pages and configured ones pass. Token: Bearer, `Token` (InfluxDB), the password of Basic, `p` (InfluxDB
-//! 1), and for the WebSocket `access_token`, as browsers cannot set its headers.
+//! Host: a page of a foreign site whose name was rebound to this machine sends its own name, so only IP addresses,
+//! `localhost` and configured names pass. Origin: browsers send it with WebSockets and writes; only the server's own
+//! pages and configured ones pass. Token: Bearer, `Token` (InfluxDB), the password of Basic, `p` (InfluxDB 1), and for
+//! the WebSocket `access_token`, because browsers cannot set its headers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use super::answer::Failure;
 use crate::server::Server;
 
-/// Lets a request pass, or answers it.
+/// Passes a request on, or refuses it.
 pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
     let host = match host_of(uri, headers) {
@@ -50,7 +50,7 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
             message: "this server wants its token: Authorization: Bearer TOKEN".to_owned(),
         };
         let mut response = failure.into_response();
-        // The page asks for the token itself; `Basic` would have the browser ask first.
+        // The page asks for the token itself; with `Basic` the browser would ask first.
         let scheme = if uri.path().starts_with("/api/") { "Bearer" } else { "Basic realm=\"strongback\"" };
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         return response;
@@ -58,14 +58,14 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
     next.run(request).await
 }
 
-/// Paths that need no token: probes, and the page's own files, which say nothing of the telemetry and ask for
-/// the token.
+/// Returns whether a path needs no token: probes, and the page's own files, which contain no telemetry and ask for the
+/// token.
 fn is_open(path: &str) -> bool {
     matches!(path, "/ping" | "/health" | "/" | "/index.html" | "/favicon.ico" | "/icon.svg")
         || path.starts_with("/assets/")
 }
 
-/// Name and port that the client believes it talks to.
+/// Returns the name and port by which the client addresses the server.
 fn host_of(uri: &Uri, headers: &HeaderMap) -> Result<String, Failure> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (uri.authority(), hosts.next(), hosts.next()) {
@@ -76,7 +76,7 @@ fn host_of(uri: &Uri, headers: &HeaderMap) -> Result<String, Failure> {
     host.ok_or_else(|| Failure::bad_request("exactly one Host header is required"))
 }
 
-/// The name without its port.
+/// Returns the host without its port.
 fn name_of(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -107,7 +107,7 @@ fn check_origin(headers: &HeaderMap, host: &str, origins: &[String]) -> Result<(
     })
 }
 
-/// Whether a request shows the token.
+/// Returns whether a request presents the token.
 fn shows(uri: &Uri, headers: &HeaderMap, token: &str) -> bool {
     let same = |shown: &str| bool::from(shown.as_bytes().ct_eq(token.as_bytes()));
     if let Some(value) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {

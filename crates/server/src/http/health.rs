@@ -12,10 +12,10 @@ use strongback_store::inspect::Damage;
 use super::answer;
 use crate::server::Server;
 
-/// The version that InfluxDB 1 clients want to see: they ask whether it is at least 1.x.
+/// Version reported to InfluxDB 1 clients, which require at least 1.x.
 const INFLUX_VERSION: &str = concat!("1.8.10-strongback-", env!("CARGO_PKG_VERSION"));
 
-/// Damaged places that are named.
+/// Max number of damaged places listed.
 const DAMAGED_MAX: usize = 20;
 
 fn status(server: &Server) -> (StatusCode, &'static str, String) {
@@ -33,7 +33,7 @@ fn status(server: &Server) -> (StatusCode, &'static str, String) {
     }
 }
 
-/// `GET /api/health`
+/// Answers `GET /api/health`.
 pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
     let (code, status, message) = status(&server);
     let store = server.ingest.store();
@@ -81,7 +81,7 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Response {
     response
 }
 
-/// `GET /health`, as InfluxDB 2 clients ask it.
+/// Answers `GET /health`, the probe of InfluxDB 2 clients.
 pub(super) async fn influx_health(State(server): State<Arc<Server>>) -> Response {
     let (code, status, message) = status(&server);
     let body = json!({
@@ -96,7 +96,7 @@ pub(super) async fn influx_health(State(server): State<Arc<Server>>) -> Response
     response
 }
 
-/// `GET|HEAD /ping`
+/// Answers `GET /ping` and `HEAD /ping`.
 pub(super) async fn ping() -> Response {
     let headers = [
         (HeaderName::from_static("x-influxdb-version"), INFLUX_VERSION),

@@ -1,4 +1,5 @@
-//! `/api/layouts`: the page's layouts by name, each with a tag (`ETag`) that keeps two writers apart.
+//! `/api/layouts`: the page's layouts by name, each with a tag (`ETag`) that keeps two writers from overwriting each
+//! other.
 
 use std::io;
 use std::sync::Arc;
@@ -31,13 +32,13 @@ impl From<LayoutError> for Failure {
     }
 }
 
-/// Whether a disk refuses for a time: it is full, or mounted read-only.
+/// Returns whether the disk refuses writes for now: it is full or read-only.
 fn takes_nothing(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
-/// What `If-Match` and `If-None-Match` say.
+/// Parses `If-Match` and `If-None-Match`.
 fn expected(headers: &HeaderMap) -> Result<Precondition, Failure> {
     let refused = || Failure::bad_request("If-Match: \"TAG\", If-None-Match: *, or neither");
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
@@ -45,7 +46,7 @@ fn expected(headers: &HeaderMap) -> Result<Precondition, Failure> {
         (None, None) => Ok(Precondition::Any),
         (None, Some("*")) => Ok(Precondition::Nothing),
         (Some(tag), None) => {
-            // A proxy that compresses makes the tag a weak one; the text is the same.
+            // A compressing proxy makes the tag weak; the text stays the same.
             let quoted = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
             quoted.map(|tag| Precondition::Tag(tag.to_owned())).ok_or_else(refused)
         }
@@ -60,7 +61,7 @@ fn with_tag(mut response: Response, tag: &str) -> Response {
     response
 }
 
-/// `GET /api/layouts`
+/// Answers `GET /api/layouts`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
     let layouts = server.layouts.clone();
     let list = server.readers.spawn(move || layouts.list()).await.map_err(Failure::internal)??;
@@ -79,14 +80,14 @@ pub(super) async fn list(State(server): State<Arc<Server>>) -> Result<Response, 
     Ok(answer::json(&json!({ "layouts": cards })))
 }
 
-/// `GET /api/layouts/{name}`
+/// Answers `GET /api/layouts/{name}`.
 pub(super) async fn get(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let layouts = server.layouts.clone();
     let layout = server.readers.spawn(move || layouts.get(&name)).await.map_err(Failure::internal)??;
     Ok(with_tag(answer::json_bytes(layout.text), &layout.tag))
 }
 
-/// `PUT /api/layouts/{name}`; answered when it is durable.
+/// Answers `PUT /api/layouts/{name}` once the layout is durable.
 pub(super) async fn put(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,
@@ -108,7 +109,7 @@ pub(super) async fn put(
     Ok(response)
 }
 
-/// `DELETE /api/layouts/{name}`
+/// Answers `DELETE /api/layouts/{name}`.
 pub(super) async fn delete(
     State(server): State<Arc<Server>>,
     Path(name): Path<String>,

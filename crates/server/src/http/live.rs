@@ -1,4 +1,4 @@
-//! `/api/live`: from HTTP to the WebSocket, or to an answer that goes on.
+//! `/api/live`: upgrades to a WebSocket, or answers with a stream of events or lines.
 
 pub mod aside;
 pub mod backlog;
@@ -36,16 +36,16 @@ use crate::live::seats::{Full, Seat};
 use crate::process::connections::Connection;
 use crate::server::Server;
 
-/// Read at once from a client, which says little: the whole buffer is cleared at each look, however little came.
+/// Bytes read at once from a client. Small, because the whole buffer is cleared at each read and clients send little.
 const READ_BYTES: usize = 4096;
-/// Where a client of events stood.
+/// Header with the position at which a client of events resumes.
 const LAST_EVENT_ID: &str = "last-event-id";
-/// Tells a proxy not to hold events back.
+/// Header that keeps a proxy from buffering events.
 const BUFFERING: &str = "x-accel-buffering";
-/// The one subscription of an answer.
+/// Id of the only subscription of a streamed answer.
 const ID: i64 = 1;
 
-/// `GET /api/live`
+/// Answers `GET /api/live`.
 pub(super) async fn live(
     State(server): State<Arc<Server>>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -83,7 +83,7 @@ fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
     })
 }
 
-/// What is to be watched: what comes, or a playback.
+/// Returns the feed to watch: live data or a playback.
 fn scene(server: &Server, playback: Option<&str>) -> Result<Scene, Failure> {
     match playback {
         None => Ok(Scene::live(server)),
@@ -95,7 +95,7 @@ fn scene(server: &Server, playback: Option<&str>) -> Result<Scene, Failure> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SceneQuery {
-    /// Looked at before, see `guard`.
+    /// Checked in `guard`.
     #[serde(rename = "access_token")]
     _token: Option<IgnoredAny>,
     playback: Option<String>,
@@ -105,7 +105,7 @@ struct SceneQuery {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LiveQuery {
-    /// Looked at before, see `guard`.
+    /// Checked in `guard`.
     #[serde(rename = "access_token")]
     _token: Option<IgnoredAny>,
     channels: Option<String>,
@@ -116,7 +116,7 @@ struct LiveQuery {
     playback: Option<String>,
 }
 
-/// One subscription as events or lines.
+/// Serves one subscription as events or lines.
 fn answer(
     server: Arc<Server>,
     connection: Arc<Connection>,
@@ -140,7 +140,7 @@ fn answer(
     if channels.len() > PATTERNS_MAX {
         return Err(Failure::bad_request(format!("{} patterns, at most {PATTERNS_MAX}", channels.len())));
     }
-    // An empty one is what a client has that has none.
+    // A client without a position sends an empty one.
     let stood = if framing == Framing::Events { text(LAST_EVENT_ID).filter(|id| !id.is_empty()) } else { None };
     let position = stood
         .map(|id| {

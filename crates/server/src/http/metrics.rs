@@ -21,11 +21,11 @@ use crate::sources::clocks;
 use crate::sources::clocks::estimate::ClockReading;
 use crate::sources::roster::{PacketCard, PlcCard, SourceCard};
 
-/// Families built anew for each scrape from counters that live elsewhere.
+/// Metric families, rebuilt for each scrape from counters kept elsewhere.
 struct Families(Vec<MetricFamily>);
 
 impl Families {
-    /// Adds a family of numbers with labels; `counter` is whether they only rise.
+    /// Adds a family of numbers with labels. `counter` is whether they only rise.
     fn add(
         &mut self,
         counter: bool,
@@ -62,10 +62,10 @@ impl Families {
     }
 }
 
-/// `GET /metrics`
+/// Answers `GET /metrics`.
 pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<Response, Failure> {
     let families = gather(&server).map_err(Failure::internal)?;
-    // A family that nothing was counted in has no lines; the encoder takes it for an error.
+    // The encoder fails on a family without lines, so families in which nothing was counted are left out.
     let families: Vec<MetricFamily> = families.into_iter().filter(|f| !f.get_metric().is_empty()).collect();
     let encoder = TextEncoder::new();
     let mut body = Vec::with_capacity(16 * 1024);
@@ -73,7 +73,7 @@ pub(super) async fn metrics(State(server): State<Arc<Server>>) -> Result<Respons
     Ok(([(header::CONTENT_TYPE, encoder.format_type().to_owned())], body).into_response())
 }
 
-/// What only PLCs have.
+/// Adds the metrics of PLC sources.
 fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
     type Get = fn(&PlcCard) -> u64;
     let of = |get: Get| {
@@ -107,7 +107,7 @@ fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
     Ok(())
 }
 
-/// What packets say of themselves, by stream id.
+/// Adds what packets say of themselves, by stream id.
 fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometheus::Result<()> {
     let mut counted: BTreeMap<(&'static str, &'static str), Vec<(Vec<String>, u64)>> = BTreeMap::new();
     for card in cards {
@@ -124,7 +124,7 @@ fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometh
     Ok(())
 }
 
-/// The clocks of the sources, by stream: as many as are recorded.
+/// Adds the clocks of the sources by stream, for those that are recorded.
 fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     type Get = fn(&ClockReading) -> f64;
     let gauges: [(&str, &str, Get); 4] = [
@@ -164,7 +164,7 @@ fn source_clocks(all: &mut Families, server: &Server) -> prometheus::Result<()> 
     )
 }
 
-/// Limits and alarms.
+/// Adds the metrics of limits and alarms.
 fn limits(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     let counters = &server.limits.counters;
     all.gauge(
@@ -189,7 +189,7 @@ fn limits(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
-/// Who is told of alarms over HTTP.
+/// Adds the metrics of webhooks.
 fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     type Get = fn(&WebhookCounters, (u64, u64)) -> u64;
     let figures: [(bool, &str, &str, Get); 7] = [
@@ -209,7 +209,7 @@ fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
-/// Connections of HTTP, and what clients make the server hold.
+/// Adds the metrics of HTTP connections and of the memory held for clients.
 fn clients(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     all.gauge("strongback_http_connections", "Connections of HTTP, live clients among them.", {
         server.connections.len() as u64
@@ -227,7 +227,7 @@ fn clients(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     all.counter("strongback_client_memory_refused_total", "Requests for memory that clients were refused.", refused)
 }
 
-/// Derived channels.
+/// Adds the metrics of derived channels.
 fn derived(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     let counters = &server.derived.counters;
     let troubles = server.derived.troubles().len() as u64;
@@ -255,7 +255,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     clients(&mut all, server)?;
     let cards = server.roster.cards();
     for (at, (name, help)) in SourceCounters::ALL.iter().enumerate() {
-        // What is refused is told by reason.
+        // Rejections have a family of their own, by reason.
         if *name != "rejected" {
             let values = cards.iter().map(|card| (vec![card.name.clone()], card.counters.values()[at]));
             all.add(true, &format!("strongback_source_{name}_total"), help, &["source"], values)?;

@@ -20,9 +20,9 @@ use crate::process::readers::Leave;
 use crate::server::Server;
 use crate::sources::ledger::{EventCard, EventError, GapCard};
 
-/// Rows of one answer unless `limit` says otherwise.
+/// Default number of rows in one answer.
 const ROWS: usize = 1000;
-/// Most rows of one answer.
+/// Max number of rows in one answer.
 const ROWS_MAX: usize = 100_000;
 
 /// Parameters of `/api/gaps`.
@@ -49,7 +49,7 @@ fn rows(limit: Option<usize>) -> usize {
     limit.unwrap_or(ROWS).min(ROWS_MAX)
 }
 
-/// What a parameter chooses by patterns: all, if it is not given.
+/// The patterns of a parameter; `None` matches everything.
 struct Chosen(Option<Vec<Pattern>>);
 
 impl Chosen {
@@ -62,10 +62,10 @@ impl Chosen {
     }
 }
 
-/// Paths under which clients have something written down that is kept for long.
+/// Paths under which clients write records that are kept.
 const KEPT: [&str; 5] = ["/api/events", "/api/alarms", "/api/runs", "/api/layouts", "/api/derived"];
 
-/// Lets a request pass that has something written down, as often as its client may.
+/// Limits how often a client may make requests that write such records.
 pub(super) async fn allow(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let path = request.uri().path();
@@ -80,7 +80,7 @@ pub(super) async fn allow(State(server): State<Arc<Server>>, request: Request, n
     next.run(request).await
 }
 
-/// `GET /api/gaps`
+/// Answers `GET /api/gaps`.
 pub(super) async fn gaps(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<GapsQuery>,
@@ -89,14 +89,14 @@ pub(super) async fn gaps(
     let sources = Chosen::of(query.source.as_deref())?;
     let streams = Chosen::of(query.stream.as_deref())?;
     let reading = server.clone();
-    // On a reader thread: there may be many, and the patterns as long as they like.
+    // On a reader thread, because there may be many gaps and long patterns.
     let read = move |_: &Leave| {
         let catalog = reading.ingest.store().catalog();
         let of_stream = |gap: &GapRow| match gap.stream.and_then(|id| catalog.stream(id)) {
             Some(stream) => streams.has(&stream.key),
             None => streams.0.is_none(),
         };
-        // The name of a source is one without tags.
+        // A source is matched as a stream name without tags.
         let of_source = |gap: &GapRow| sources.has(&StreamKey::new(gap.source.as_str(), []));
         let gaps = reading.ledger.gaps_where(&range, rows(query.limit), |gap| of_stream(gap) && of_source(gap));
         let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
@@ -105,7 +105,7 @@ pub(super) async fn gaps(
     server.readers.read(server.patience(), read).await
 }
 
-/// `GET /api/events`
+/// Answers `GET /api/events`.
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<EventsQuery>,
@@ -138,7 +138,7 @@ pub(super) enum TimeText {
     Text(String),
 }
 
-/// `POST /api/events`; answered when the event is durable.
+/// Answers `POST /api/events` once the event is durable.
 pub(super) async fn add_event(
     State(server): State<Arc<Server>>,
     JsonBody(new): JsonBody<NewEvent>,
@@ -156,7 +156,7 @@ pub(super) async fn add_event(
         text: new.text,
         origin: EventOrigin::Client,
     };
-    // A store whose log is full makes this wait: never on the threads that serve every other request.
+    // Waits while the store's log is full, so it must not run on the threads that serve other requests.
     let recording = server.clone();
     let written = server.readers.spawn(move || {
         let ticket = recording.ledger.record(&recording.ingest, &event);

@@ -15,7 +15,7 @@ struct Page;
 const NO_PAGE: &str = "<!doctype html><title>Strongback</title><p>This binary was built without its page. \
     <code>make build</code> builds both; the interface under <code>/api</code> works without it.</p>";
 
-/// `GET /`
+/// Answers `GET /`.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     match file("index.html", &headers) {
         Some(response) => response,
@@ -23,15 +23,15 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     }
 }
 
-/// `GET /assets/…`
+/// Answers `GET /assets/…`.
 pub(super) async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
     file(uri.path().trim_start_matches('/'), &headers).ok_or_else(|| Failure::nothing_at(uri.path()))
 }
 
-/// Every other path: files beside the page's index (icons), or nothing.
+/// Answers every other path with a file beside the page's index (icons), or 404.
 pub(super) async fn other(uri: Uri, headers: HeaderMap) -> Result<Response, Failure> {
     let path = uri.path().trim_start_matches('/');
-    // Only files of the page's own folder: a path that some client probes must stay unknown.
+    // Only files of the page's own folder; any other path must stay unknown to probing clients.
     if path.contains('/') || !path.contains('.') {
         return Err(Failure::nothing_at(uri.path()));
     }
@@ -43,7 +43,7 @@ fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
     let hash = file.metadata.sha256_hash();
     let tag: String = hash[..12].iter().map(|b| format!("{b:02x}")).collect();
     let tag = format!("\"{tag}\"");
-    // Names of assets carry their hash; the index does not.
+    // Names of assets contain their hash; the index does not.
     let caching = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let known = headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
     if known.is_some_and(|known| known.split(',').any(|k| k.trim().trim_start_matches("W/") == tag)) {

@@ -1,4 +1,4 @@
-//! `/api/playbacks`: sessions that play the record, and their directors.
+//! `/api/playbacks`: sessions that play stored data, and their directors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::process::clock::now_ns;
 use crate::process::connections::Connection;
 use crate::server::Server;
 
-/// A refusal as clients see it.
+/// Converts a refusal into the error clients see.
 pub(super) fn failure(refused: Refused) -> Failure {
     let message = refused.to_string();
     match refused {
@@ -34,7 +34,7 @@ pub(super) fn failure(refused: Refused) -> Failure {
     }
 }
 
-/// What begins a playback.
+/// Body of the request that starts a playback.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Start {
@@ -50,7 +50,7 @@ pub(super) struct Start {
     name: Option<String>,
 }
 
-/// What a director says.
+/// Body of a director's command.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Control {
@@ -68,7 +68,7 @@ pub(super) struct Control {
     to: Option<String>,
 }
 
-/// Who ends a playback.
+/// Body of the request that ends a playback.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndRequest {
@@ -80,7 +80,7 @@ fn time(field: &str, text: Option<&str>) -> Result<Option<i64>, Failure> {
     text.map(parse).transpose()
 }
 
-/// `POST /api/playbacks`
+/// Answers `POST /api/playbacks`.
 pub(super) async fn start(
     State(server): State<Arc<Server>>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -88,7 +88,7 @@ pub(super) async fn start(
 ) -> Result<Response, Failure> {
     let starting = server.clone();
     let reserved = server.budget.take(connection.address().ip(), PLAYBACK_BYTES)?;
-    // Runs are read from the store.
+    // On a reader thread, because runs are read from the store.
     let started = server.readers.spawn(move || begin(&starting, &asked, reserved));
     let (playback, director) = started.await.map_err(Failure::internal)??;
     let mut state = playback.state().json();
@@ -122,7 +122,7 @@ fn begin(server: &Arc<Server>, asked: &Start, reserved: Reservation) -> Result<(
     server.playbacks.start(host(server), &wanted, reserved).map_err(failure)
 }
 
-/// What a playback needs of the server.
+/// Returns the parts of the server that a playback needs.
 fn host(server: &Server) -> PlaybackHost {
     PlaybackHost {
         ingest: server.ingest.clone(),
@@ -132,7 +132,7 @@ fn host(server: &Server) -> PlaybackHost {
     }
 }
 
-/// The interval of a run: of its data, else of its clock.
+/// Returns the interval of a run: that of its data, or else of its clock.
 fn interval_of(server: &Server, name: &str) -> Result<std::ops::Range<i64>, Failure> {
     let of_data = server.ingest.store().runs().into_iter().find(|run| run.name == name).and_then(|run| run.time);
     if let Some((first, last)) = of_data {
@@ -144,18 +144,18 @@ fn interval_of(server: &Server, name: &str) -> Result<std::ops::Range<i64>, Fail
     }
 }
 
-/// `GET /api/playbacks`
+/// Answers `GET /api/playbacks`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
     let states: Vec<_> = server.playbacks.states().iter().map(PlaybackState::json).collect();
     answer::json(&json!({ "playbacks": states }))
 }
 
-/// `GET /api/playbacks/{id}`
+/// Answers `GET /api/playbacks/{id}`.
 pub(super) async fn state(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Result<Response, Failure> {
     Ok(answer::json(&server.playbacks.get(&id).map_err(failure)?.state().json()))
 }
 
-/// `POST /api/playbacks/{id}`
+/// Answers `POST /api/playbacks/{id}`.
 pub(super) async fn control(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,
@@ -174,7 +174,7 @@ pub(super) async fn control(
     Ok(answer::json(&state.json()))
 }
 
-/// What a director's words mean.
+/// Converts a director's command.
 fn wish_of(asked: &Control) -> Result<ControlCommand, Failure> {
     let needs = |field: &str| Failure::bad_request(format!("{} needs {field}", asked.word));
     Ok(match asked.word.as_str() {
@@ -206,7 +206,7 @@ fn wish_of(asked: &Control) -> Result<ControlCommand, Failure> {
     })
 }
 
-/// `DELETE /api/playbacks/{id}`
+/// Answers `DELETE /api/playbacks/{id}`.
 pub(super) async fn end(
     State(server): State<Arc<Server>>,
     Path(id): Path<String>,

@@ -25,13 +25,13 @@ use crate::text::channel::ChannelCard;
 use crate::text::json;
 use crate::text::json::{Big, JsonCell};
 
-/// Buckets of one answer at most, over all channels; without an end there may be as many behind the clock's now.
+/// Max number of buckets of one answer over all channels; an open range may have as many again after the current time.
 const BUCKETS_MAX: usize = 2_000_000;
-/// Bytes of buckets that are read at once: more channels of a stream are read in turn.
+/// Bytes of buckets read at once; further channels of a stream are read in turn.
 const PART_BYTES: usize = 4 << 20;
-/// Bytes of a bucket while it is read, about.
+/// Approximate bytes of a bucket while it is read.
 const BUCKET_BYTES: usize = size_of::<(i64, ChannelWindow)>();
-/// Without `from`, history begins so long ago.
+/// Default length of a history without `from`.
 const DEFAULT_SPAN_NS: i64 = 60_000_000_000;
 
 /// Parameters of `/api/history`.
@@ -44,14 +44,14 @@ pub(super) struct HistoryQuery {
     points: Option<usize>,
 }
 
-/// Patterns separated by commas.
+/// Parses patterns separated by commas.
 pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
     let parse = |text: &String| Pattern::parse(text).map_err(|error| Failure::bad_request(error.to_string()));
     pattern_texts(text).iter().map(parse).collect()
 }
 
-/// Texts of patterns separated by commas; those inside braces belong to a pattern, and so do the braces and commas of
-/// a tag in quotes.
+/// Splits a list of patterns at its commas. Commas inside braces belong to a pattern, and so do braces and commas in a
+/// quoted tag.
 pub(super) fn pattern_texts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut start, mut depth, mut escaped) = (0, 0usize, false);
@@ -77,7 +77,7 @@ pub(super) fn pattern_texts(text: &str) -> Vec<String> {
     parts
 }
 
-/// The instant of a parameter `at`; none: now.
+/// Parses the parameter `at`. Returns `None` for the current time.
 pub(super) fn instant_of(at: Option<&str>, now: i64) -> Result<Option<i64>, Failure> {
     match at {
         None | Some("" | "now") => Ok(None),
@@ -85,7 +85,7 @@ pub(super) fn instant_of(at: Option<&str>, now: i64) -> Result<Option<i64>, Fail
     }
 }
 
-/// The range of two time parameters; `to` is the end of time if not given.
+/// Parses two time parameters as a range; without `to` it has no end.
 pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<Range<i64>, Failure> {
     let now = now_ns();
     let time = |text: Option<&str>, default| match text {
@@ -99,7 +99,7 @@ pub fn range(from: Option<&str>, to: Option<&str>, default_from: i64) -> Result<
     Ok(range)
 }
 
-/// `GET /api/history`
+/// Answers `GET /api/history`.
 pub(super) async fn history(
     State(server): State<Arc<Server>>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -108,7 +108,7 @@ pub(super) async fn history(
     let patterns = patterns(&query.channels)?;
     let now = now_ns();
     let time = range(query.from.as_deref(), query.to.as_deref(), now.saturating_sub(DEFAULT_SPAN_NS))?;
-    // A grid needs an end: an open one ends now.
+    // A grid needs an end, so an open range ends now.
     let grid = time.start..if time.end == i64::MAX { now.max(time.start.saturating_add(1)) } else { time.end };
     let points = query.points.unwrap_or(1000).clamp(1, POINTS_MAX);
     let reserved = server.budget.take(connection.address().ip(), 0)?;
@@ -122,7 +122,7 @@ pub(super) async fn history(
     Ok(HeldMemory::with(answer::json_bytes(body), reserved))
 }
 
-/// Reads a history, each stream of it within what is reserved for its buckets and their text.
+/// Reads a history. The buckets and the text of each stream stay within reserved memory.
 fn read_history(
     server: &Server,
     patterns: &[Pattern],
@@ -175,7 +175,7 @@ pub(super) struct StateQuery {
     channels: Option<String>,
 }
 
-/// `GET /api/state`
+/// Answers `GET /api/state`.
 pub(super) async fn state(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<StateQuery>,

@@ -38,7 +38,7 @@ fn time(text: Option<&str>, now: i64) -> Result<i64, Failure> {
     text.map_or(Ok(now), |text| instant::parse(text, now).map_err(Failure::bad_request))
 }
 
-/// `GET /api/runs`
+/// Answers `GET /api/runs`.
 pub(super) async fn list(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<ListQuery>,
@@ -49,7 +49,7 @@ pub(super) async fn list(
     Ok(answer::json(&json!({ "at": at.to_string(), "runs": cards(&runs, &server.runs.runs(), at) })))
 }
 
-/// `POST /api/runs/{name}/{step}`; answered when the step is durable.
+/// Answers `POST /api/runs/{name}/{step}` once the step is durable.
 pub(super) async fn step(
     State(server): State<Arc<Server>>,
     Path((name, word)): Path<(String, String)>,
@@ -73,7 +73,7 @@ pub(super) async fn step(
     let channels = query.channels.as_deref().map(pattern_texts).unwrap_or_default();
     let taking = server.clone();
     let about = name.clone();
-    // The commit is waited for: never on the threads that serve every other request.
+    // Waits for the commit, so it must not run on the threads that serve other requests.
     let taken = server.readers.spawn(move || take(&taking, &about, step, &channels, now));
     let (run, words) = taken.await.map_err(Failure::internal)?.map_err(|error| match error {
         RunError::Unknown(_) => Failure::not_found(error.to_string()),
@@ -84,8 +84,8 @@ pub(super) async fn step(
     Ok(answer::json(&json!({ "name": name, "at": now.to_string(), "words": words, "clock": run.card(now) })))
 }
 
-/// Takes a step, durable when this returns, and tells it as an event. One that is not known to be durable counts, too, and
-/// is told.
+/// Takes a step, waits until it is durable, and records an event. A step not known to be durable also counts and is
+/// recorded as an event.
 fn take(
     server: &Server,
     name: &str,
@@ -115,14 +115,14 @@ fn take(
     Ok((run, words))
 }
 
-/// The run that the page shows: of those that go on the newest, else the one of the configuration.
+/// Returns the run the page shows: the newest one under way, or else the configured one.
 pub(super) fn shown(server: &Server) -> serde_json::Value {
     let Some((name, run)) = server.runs.current() else { return server.view.clone() };
     let t0 = |state| (run.clock.state() == state).then(|| run.clock.t0_now().map(|t0| t0.to_string())).flatten();
     let stands = (run.clock.state() == RunState::Held).then(|| run.clock.t(now_ns()).map(|t| t.to_string())).flatten();
     let mut view = match &server.view {
         serde_json::Value::Object(view) => view.clone(),
-        // Nothing is prepared: the page picks its panels.
+        // No view is configured, so the page picks its panels.
         _ => [("title".to_owned(), json!("")), ("panels".to_owned(), json!([]))].into_iter().collect(),
     };
     let state = run.clock.state().name();
@@ -131,7 +131,7 @@ pub(super) fn shown(server: &Server) -> serde_json::Value {
     view.into()
 }
 
-/// `POST /api/runs/{name}/release`; answered when the release is durable.
+/// Answers `POST /api/runs/{name}/release` once the release is durable.
 pub(super) async fn release(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let generation = server.ingest.generation_now();
     let refused = |refusal| Failure::unavailable(format!("not released: {refusal}"));

@@ -1,4 +1,4 @@
-//! A connection's socket, which notes what comes and whether what leaves is taken.
+//! The socket of a connection, which records received bytes and whether the client takes sent ones.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,22 +11,22 @@ use tokio::net::TcpStream;
 
 use crate::process::connections::{Connection, ConnectionPlace};
 
-/// A socket with its place among the connections, which it has until it is dropped, upgraded or not.
+/// A socket with its connection slot, held until it is dropped, upgraded or not.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    /// What was read of it before.
+    /// Bytes already read from it.
     head: Bytes,
     place: ConnectionPlace,
 }
 
 impl Socket {
-    /// Takes a connection of which `head` was read.
+    /// Wraps a connection from which `head` was already read.
     pub(super) fn new(stream: TcpStream, head: Vec<u8>, place: ConnectionPlace) -> Socket {
         Socket { stream, head: head.into(), place }
     }
 
-    /// The connection that it is.
+    /// Returns the connection of the socket.
     pub(super) fn connection(&self) -> &Arc<Connection> {
         self.place.connection()
     }

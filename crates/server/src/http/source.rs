@@ -1,4 +1,4 @@
-//! `/api/sources/{name}`: one source, its streams, and samples of what it sent in vain.
+//! `/api/sources/{name}`: one source, its streams, and samples of its rejected data.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::sources::expectation::{Expectation, RateOrigin, StreamStatus};
 use crate::sources::roster::PacketCard;
 use crate::text::json::Big;
 
-/// Streams whose histograms are copied under one hold of the fan-out's lock.
+/// Number of streams whose histograms are copied under one lock of the fan-out.
 const LOCKED_STREAMS: usize = 256;
 
-/// A stream of a source.
+/// A stream of a source in the form the interface shows.
 #[derive(Debug, Serialize)]
 struct StreamCard {
     stream: u32,
@@ -76,7 +76,7 @@ impl StreamCard {
             last_receive_time: newest.map(|n| Big(n.receive_time)),
             last_source_time: newest.and_then(|n| n.source_time).map(Big),
             status: match of.status() {
-                // Of the server's own tables nothing is expected, and between two looks something may have come.
+                // Internal streams have no expected rate, and a frame may have arrived since the last poll.
                 StreamStatus::Never if newest.is_some() => StreamStatus::Ok,
                 status => status,
             },
@@ -87,7 +87,7 @@ impl StreamCard {
         }
     }
 
-    /// Adds what is known of its clock, of the times between its frames, and what its packets say of themselves.
+    /// Adds the readings of its clock, the times between its frames, and what its packets say of themselves.
     fn with_times(
         self,
         clock: Option<ClockReading>,
@@ -95,7 +95,7 @@ impl StreamCard {
         period_ns: Option<i64>,
         tally: Option<&Tally>,
     ) -> Self {
-        // Stamps that are not believed make no frame's source_time: only the packets know of them.
+        // Stamps of a clock that was never set give no `source_time`, so only the packet counters know them.
         let never_set = tally.and_then(|tally| ClockCard::never_set(tally, clock.as_ref()));
         StreamCard {
             clock: never_set.or(clock.map(ClockCard::from)),
@@ -106,7 +106,7 @@ impl StreamCard {
     }
 }
 
-/// What a source sent in vain for one reason.
+/// Rejected data of a source for one reason.
 #[derive(Debug, Serialize)]
 struct RejectedCard {
     reason: &'static str,
@@ -130,7 +130,7 @@ impl From<Rejected> for RejectedCard {
     }
 }
 
-/// Four digits are enough for a rate.
+/// Rounds a rate to four digits.
 fn rounded(hz: f64) -> f64 {
     if hz <= 0.0 || !hz.is_finite() {
         return 0.0;
@@ -139,7 +139,7 @@ fn rounded(hz: f64) -> f64 {
     (hz * step).round() / step
 }
 
-/// `GET /api/sources/{name}`
+/// Answers `GET /api/sources/{name}`.
 pub(super) async fn source(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let reading = server.clone();
     let read = move || {

@@ -1,4 +1,4 @@
-//! `POST /api/sql`
+//! `POST /api/sql`: SQL queries with JSON answers.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::answer::{self, Failure, JsonBody};
 use crate::server::Server;
 
-/// Rows of an answer unless `limit` says otherwise.
+/// Default number of rows in an answer.
 const ROWS: usize = 1000;
-/// Most rows of an answer: larger results go over the PostgreSQL wire or `/api/export`.
+/// Max number of rows in an answer; larger results go over the PostgreSQL wire or `/api/export`.
 const ROWS_MAX: usize = 100_000;
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ pub(super) struct Question {
     limit: Option<usize>,
 }
 
-/// `POST /api/sql`
+/// Answers `POST /api/sql`.
 pub(super) async fn sql(
     State(server): State<Arc<Server>>,
     JsonBody(question): JsonBody<Question>,
@@ -37,7 +37,7 @@ pub(super) async fn sql(
             let mut response = answer::json(
                 &serde_json::json!({ "error": error.to_string(), "code": "sql", "sqlstate": error.sqlstate }),
             );
-            // Classes 53 (resources), 57 (cancelled) and XX (defects) are not the question's fault.
+            // Classes 53 (resources), 57 (cancelled) and XX (defects) are not errors of the query.
             *response.status_mut() = match &error.sqlstate.as_bytes()[..2] {
                 b"53" | b"57" => StatusCode::SERVICE_UNAVAILABLE,
                 b"XX" => StatusCode::INTERNAL_SERVER_ERROR,

@@ -18,21 +18,21 @@ use super::bounded::Intake;
 use crate::process::clock::now_ns;
 use crate::server::Server;
 
-/// How much a compressed body grows, where it grows as telemetry does, and what it may be beside that.
+/// Expected growth of a gzip body with telemetry, as a factor and as bytes added to it.
 const INFLATED_RATIO: usize = 16;
 const INFLATED_BYTES: usize = 64 << 10;
-/// Bodies up to this size are parsed where they arrive; larger ones would hold up other connections.
+/// Max size of a body parsed on the thread that received it; larger ones would hold up other connections.
 const SMALL_BODY_BYTES: usize = 16 << 10;
-/// Bytes of a body that are made room for before they came.
+/// Max bytes reserved for a body before they arrive.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
 
-/// Parameters of both writes; `db`, `rp`, `bucket`, `org`, `u`, `p`, `consistency` are taken and mean nothing.
+/// Parameters of both writes; `db`, `rp`, `bucket`, `org`, `u`, `p` and `consistency` are accepted and ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct WriteQuery {
     precision: Option<String>,
 }
 
-/// `POST /write`
+/// Answers `POST /write`.
 pub(super) async fn v1(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<WriteQuery>,
@@ -46,7 +46,7 @@ pub(super) async fn v1(
     write(&server, precision, request).await
 }
 
-/// `POST /api/v2/write`
+/// Answers `POST /api/v2/write`.
 pub(super) async fn v2(
     State(server): State<Arc<Server>>,
     Parameters(query): Parameters<WriteQuery>,
@@ -76,11 +76,11 @@ async fn write(server: &Arc<Server>, precision: Precision, request: Request) -> 
             return respond(*answer);
         }
     };
-    // A full log makes writes wait on their threads: there are more of those than of these.
+    // Writes block their threads while the log is full; fewer may run at once than there are threads.
     let Ok(_turn) = server.writers.acquire().await else {
         return respond(Answer::unavailable(&Refusal::Closed));
     };
-    // One stamp for the request, when all of it was there.
+    // One stamp for the whole request, taken once all of it has arrived.
     let receive_time = now_ns();
     let epoch = server.ingest.generation_now();
     let ingress = server.ingress.clone();
@@ -98,8 +98,7 @@ async fn write(server: &Arc<Server>, precision: Precision, request: Request) -> 
     respond(Answer::of(&report))
 }
 
-/// Reads a body within its bounds of size, and of size once decompressed; its time and memory are bounded as those of
-/// all bodies are.
+/// Reads a body, bounded in size both compressed and decompressed. Its time and memory are bounded as for all bodies.
 async fn read_body(
     body: Body,
     headers: &HeaderMap,
@@ -127,7 +126,7 @@ async fn read_body(
         match (first.take(), whole.is_empty()) {
             (None, true) => first = Some(piece),
             (Some(before), _) => {
-                // No more than came is taken on the word of a client.
+                // The announced length is the client's claim, so only a bounded part of it is reserved.
                 let ahead = announced.unwrap_or(0).min(AHEAD_BYTES_MAX);
                 whole.reserve(ahead.max(before.len() + piece.len()));
                 whole.extend_from_slice(&before);
@@ -142,7 +141,7 @@ async fn read_body(
         Some(b"gzip" | b"x-gzip") => {
             let likely = body.len().saturating_mul(INFLATED_RATIO).saturating_add(INFLATED_BYTES).min(limit);
             let inflated = match inflate(&body, 0, likely, intake)? {
-                // It holds more than telemetry does: as much as may be, in memory that was reserved for it.
+                // Grows more than telemetry does: inflate up to the limit, in reserved memory.
                 Err(GzipError::TooLarge { .. }) if likely < limit => inflate(&body, likely, limit, intake)?,
                 inflated => inflated,
             };
@@ -161,7 +160,7 @@ async fn read_body(
     }
 }
 
-/// Inflates a body to at most `limit` bytes, of which `reserved` are reserved already.
+/// Inflates a body to at most `limit` bytes, `reserved` of which are already reserved.
 fn inflate(
     body: &[u8],
     reserved: usize,
@@ -192,8 +191,8 @@ pub(super) struct InfluxQuery {
     q: Option<String>,
 }
 
-/// `POST /query`: Telegraf creates its database before it writes. There is nothing to create; whatever else is
-/// asked in InfluxQL is refused with the right place to ask.
+/// Answers `POST /query`: Telegraf creates its database before it writes. There is nothing to create; any other
+/// InfluxQL is refused with a pointer to the right path.
 pub(super) async fn query(
     State(_): State<Arc<Server>>,
     Parameters(query): Parameters<InfluxQuery>,
@@ -219,7 +218,7 @@ pub(super) async fn query(
         .into_response()
 }
 
-/// `/api/v4/write`: the QuestDB client's WebSocket.
+/// Refuses `/api/v4/write`, the QuestDB client's WebSocket.
 pub(super) async fn v4() -> Response {
     Failure::not_found(
         "the WebSocket transport (ws::) is not offered: use http:: or tcp:: in the client's configuration",

@@ -1,4 +1,4 @@
-//! `[[retention]]`: streams that are kept apart from others, so that nobody else's data drives theirs out.
+//! `[[retention]]`: groups of streams with their own share of the store, so that other data does not displace them.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::instant;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionTable {
-    /// Its name: letters, digits, `_`, `-`, `.`. `data` means what belongs to no other group.
+    /// Name of the group: letters, digits, `_`, `-`, `.`. `data` is the group of all other streams.
     pub name: String,
-    /// Streams that belong to it from when they are first seen: a glob over table and tags, as in `plc.*{unit=3}`.
-    /// Of several groups that match the first holds. Only `data` has none.
+    /// Streams of the group, assigned when first seen: a glob over table and tags, as in `plc.*{unit=3}`. If several
+    /// groups match, the first one applies. Only `data` has none.
     pub streams: Option<String>,
-    /// Guaranteed minimum: `"10%"` of the store's space, or `"20 GiB"`. While the group holds no more, nothing of it
-    /// goes to make space. Default 0.
+    /// Guaranteed minimum: `"10%"` of the store's space, or `"20 GiB"`. While the group holds no more than that, its
+    /// data is not removed to make space. Default 0.
     #[serde(default)]
     pub keep: KeepText,
-    /// Oldest age kept since it was stored, such as `"90d"`, whatever `keep` says. Default: `store.max_age_days`.
+    /// Max age of data since it was stored, such as `"90d"`, regardless of `keep`. Default: `store.max_age_days`.
     pub max_age: Option<String>,
 }
 
-/// A part of the store's space, as it is written.
+/// Part of the store's space, as configured.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(untagged)]
 pub enum KeepText {
@@ -66,10 +66,10 @@ impl KeepText {
 }
 
 impl RetentionTable {
-    /// What the store is told.
+    /// Checks the table and converts it for the store.
     ///
     /// # Errors
-    /// A sentence that names the group and the value that is wrong.
+    /// Returns a message with the group and the invalid value.
     pub fn group(&self) -> Result<RetentionGroup, String> {
         let name = &self.name;
         let streams = self.streams.as_deref().map(Pattern::parse).transpose();

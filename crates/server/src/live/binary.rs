@@ -1,7 +1,7 @@
-//! Live messages in binary, for clients that ask for [`PROTOCOL`]: `docs/format/live.md` has the offset tables.
+//! Live messages in binary, for clients that ask for [`PROTOCOL`]. `docs/format/live.md` has the offset tables.
 //!
-//! Written into a buffer that is used again, one pass, without looking anything up: a window costs its header of
-//! 64 bytes, and a channel of which one `f32` came 10.
+//! Messages are written into a reused buffer in one pass, without lookups. A window has a header of 64 bytes, and a
+//! channel with one `f32` takes 10 bytes.
 
 pub mod read;
 
@@ -12,70 +12,70 @@ use super::heartbeat::{Heartbeat, PlaybackBeat};
 use super::snapshot::HistoryMessage;
 use super::window::{ChannelWindow, TakenWindow};
 
-/// The WebSocket subprotocol by which a client asks for this form.
+/// WebSocket subprotocol by which a client asks for this form.
 pub const PROTOCOL: &str = "strongback.live.1";
 
-/// Kind of a message that is an update.
+/// Message kind: update.
 const UPDATE: u8 = 1;
-/// Kind of a message that is a part of a history.
+/// Message kind: history, or a part of one.
 const HISTORY: u8 = 2;
-/// Kind of a message that is a heartbeat.
+/// Message kind: heartbeat.
 const HEARTBEAT: u8 = 3;
 
-/// Kind of a message that is the heartbeat of a playback.
+/// Message kind: heartbeat of a playback.
 const PLAYBACK: u8 = 4;
 
-/// Bytes of a window before its cells.
+/// Size of a window before its cells, bytes.
 const WINDOW_HEAD: usize = 64;
-/// Bytes of a series before its gaps.
+/// Size of a series before its gaps, bytes.
 const SERIES_HEAD: usize = 16;
-/// Bytes of a heartbeat before its text.
+/// Size of a heartbeat before its text, bytes.
 const HEARTBEAT_HEAD: usize = 52;
-/// Bytes of the heartbeat of a playback before its texts.
+/// Size of a playback's heartbeat before its texts, bytes.
 const PLAYBACK_HEAD: usize = 60;
-/// Bytes of a source before its texts.
+/// Size of a source before its texts, bytes.
 const SOURCE_HEAD: usize = 20;
 
-/// Flag of a window: every frame was stored.
+/// Window flag: every frame was stored.
 const RECORDED: u32 = 1;
-/// Flag of a window: frames are missing.
+/// Window flag: frames are missing.
 const GAP: u32 = 2;
-/// Flag of a window: it has rows.
+/// Window flag: it has rows.
 const ROWS: u32 = 4;
-/// Flag of a window: notes follow its cells.
+/// Window flag: notes follow its cells.
 const NOTES: u32 = 8;
 
-/// Shape of a cell: one value came.
+/// Cell shape: it has one value.
 const ONE: u8 = 1;
-/// Shape of a cell: it has a range.
+/// Cell shape: it has a range.
 const RANGE: u8 = 2;
-/// Shape of a cell: it has a mean.
+/// Cell shape: it has a mean.
 const MEAN: u8 = 4;
-/// Shape of a cell: its count has 8 bytes.
+/// Cell shape: its count takes 8 bytes.
 const WIDE: u8 = 8;
 
-/// Flag of a heartbeat: the time of the newest commit is known.
+/// Heartbeat flag: the duration of the newest commit is known.
 const COMMIT: u8 = 1;
-/// Flag of a heartbeat: data came.
+/// Heartbeat flag: data has been received.
 const LAST_DATA: u8 = 2;
-/// Flag of a heartbeat: notices that the client lost stand at its end.
+/// Heartbeat flag: the number of notices that the client lost is at its end.
 const DROPPED: u8 = 4;
 
-/// Flag of a playback: its clock stands.
+/// Playback flag: it is paused.
 const PAUSED: u8 = 1;
-/// Flag of a playback: it begins again at its end.
+/// Playback flag: it restarts at its end.
 const LOOP: u8 = 2;
-/// Flag of a playback: it is at its end.
+/// Playback flag: it is at its end.
 const ENDED: u8 = 4;
-/// Flag of a playback: reading cannot keep up.
+/// Playback flag: reading cannot keep up.
 const BEHIND: u8 = 8;
-/// Flag of a playback: as [`DROPPED`].
+/// Playback flag: as [`DROPPED`].
 const PLAYBACK_DROPPED: u8 = 16;
 
-/// What an update says beside its windows.
+/// Fields of an update other than its windows.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateHead {
-    /// The client's number of the subscription.
+    /// Client's number for the subscription.
     pub id: i64,
     /// Epoch of the rows.
     pub epoch: u32,
@@ -87,7 +87,7 @@ pub struct UpdateHead {
     pub dropped: u64,
 }
 
-/// Appends an update up to its windows, of which there are `windows`.
+/// Appends the head of an update that has `windows` windows.
 pub fn push_update(out: &mut Vec<u8>, head: &UpdateHead, windows: usize) {
     out.extend_from_slice(&[UPDATE, 0, 0, 0]);
     out.extend_from_slice(&head.epoch.to_le_bytes());
@@ -135,7 +135,7 @@ pub fn push_window(out: &mut Vec<u8>, place: &TakenWindow, committed: u64) {
     end_part(out, start);
 }
 
-/// A history, or one part of it, as a message.
+/// Encodes a history, or a part of one, as a message.
 pub fn history(history: &HistoryMessage) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     out.extend_from_slice(&[HISTORY, 0, 0, 0]);
@@ -170,7 +170,7 @@ pub fn history(history: &HistoryMessage) -> Vec<u8> {
     out
 }
 
-/// Appends what came of one channel.
+/// Appends the values of one channel.
 fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelType) {
     let count = window.count();
     let one = count == 1;
@@ -201,7 +201,7 @@ fn push_cell(out: &mut Vec<u8>, window: &ChannelWindow, channel_type: ChannelTyp
     }
 }
 
-/// Appends what there is to say of the cells before.
+/// Appends the notes on the preceding cells.
 fn push_notes(out: &mut Vec<u8>, notes: &CellNotes) {
     push_size(out, notes.changed.len());
     notes.changed.iter().for_each(|place| out.extend_from_slice(&place.to_le_bytes()));
@@ -216,7 +216,7 @@ fn push_notes(out: &mut Vec<u8>, notes: &CellNotes) {
     }
 }
 
-/// Appends so many of the lowest bytes: each size apart, as copies of an unknown length are slow.
+/// Appends the lowest `size` bytes. Each size has its own branch, since copies of unknown length are slow.
 #[inline]
 fn push_bits(out: &mut Vec<u8>, bits: u64, size: usize) {
     match size {
@@ -243,7 +243,7 @@ fn push_count(out: &mut Vec<u8>, channel_type: ChannelType, shape: u8, count: u6
     }
 }
 
-/// A heartbeat as a message.
+/// Encodes a heartbeat as a message.
 pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEARTBEAT_HEAD + 32 + 64 * beat.sources.len());
     let flags =
@@ -268,7 +268,7 @@ pub fn heartbeat(beat: &Heartbeat<'_>) -> Vec<u8> {
     out
 }
 
-/// A heartbeat of either kind, which says how many notices its client lost in all.
+/// Returns a heartbeat of either kind with the number of notices that its client lost in total.
 pub fn with_dropped(heartbeat: &[u8], dropped: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(heartbeat.len() + 4);
     out.extend_from_slice(heartbeat);
@@ -279,7 +279,7 @@ pub fn with_dropped(heartbeat: &[u8], dropped: u64) -> Vec<u8> {
     out
 }
 
-/// The heartbeat of a playback as a message.
+/// Encodes the heartbeat of a playback as a message.
 pub fn playback(beat: &PlaybackBeat<'_>) -> Vec<u8> {
     let state = beat.state;
     let mut out = Vec::with_capacity(PLAYBACK_HEAD + 64 + state.name.len());
@@ -302,13 +302,13 @@ pub fn playback(beat: &PlaybackBeat<'_>) -> Vec<u8> {
     out
 }
 
-/// Appends room for the length of a part; answers where the part begins.
+/// Reserves the length field of a part; returns the start of the part.
 fn begin_part(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; 4]);
     out.len() - 4
 }
 
-/// Puts in the length of a part that ends here.
+/// Fills in the length of a part that ends here.
 fn end_part(out: &mut [u8], start: usize) {
     let length = out.len() - start;
     put_size(out, start, length);

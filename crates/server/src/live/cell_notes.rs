@@ -1,29 +1,29 @@
-//! What updates and histories say of cells beside their values, by the place of each cell in its list. Clients that do
-//! not know of it pass over it.
+//! Notes on cells of updates and histories, by each cell's position in its list. Clients that do not know them skip
+//! them.
 
 use strongback_store::Value;
 
 use super::window::ChannelWindow;
 use crate::text::json;
 
-/// What there is to say of the cells of a window or series; most often nothing.
+/// Notes on the cells of a window or series; usually empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CellNotes {
-    /// Cells of text that changed more often than their first and last value say.
+    /// Text cells that changed more often than their first and last value show.
     pub changed: Vec<u32>,
-    /// Cells with an infinite extreme, and the least and the greatest of their finite values.
+    /// Cells with an infinite extreme, with the min and max of their finite values.
     pub finite: Vec<(u32, Value<'static>, Value<'static>)>,
 }
 
 impl CellNotes {
-    /// Those of cells, in their order.
+    /// Collects the notes on cells, in their order.
     pub fn of<'a>(cells: impl Iterator<Item = &'a ChannelWindow>) -> CellNotes {
         let mut notes = CellNotes::default();
         cells.zip(0..).for_each(|(cell, place)| notes.add(place, cell));
         notes
     }
 
-    /// Adds what there is to say of the cell at a place.
+    /// Adds the notes on the cell at a position.
     pub fn add(&mut self, place: u32, cell: &ChannelWindow) {
         if cell.is_restless() {
             self.changed.push(place);
@@ -33,12 +33,12 @@ impl CellNotes {
         }
     }
 
-    /// Whether there is nothing to say.
+    /// Returns whether there are no notes.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.finite.is_empty()
     }
 
-    /// Appends the fields `changed` and `finite` of an object that has others before them; none that is empty.
+    /// Appends the fields `changed` and `finite` to an object that already has fields. Leaves out empty ones.
     pub fn write(&self, out: &mut Vec<u8>) {
         if !self.changed.is_empty() {
             out.extend_from_slice(b",\"changed\":");

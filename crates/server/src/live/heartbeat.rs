@@ -1,4 +1,4 @@
-//! Heartbeats: what the server says of itself by the clock, made once for all clients.
+//! Heartbeats: periodic status messages, made once for all clients.
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
@@ -6,42 +6,42 @@ use serde_json::json;
 
 use super::binary;
 
-/// What a heartbeat says.
+/// Content of a heartbeat.
 #[derive(Clone, Debug)]
 pub struct Heartbeat<'a> {
     /// The server's clock, nanoseconds since 1970 UTC.
     pub time: i64,
     /// Epoch of the store.
     pub epoch: u32,
-    /// Whether it records.
+    /// State of recording.
     pub store: &'a str,
-    /// How long the newest commit took, in milliseconds.
+    /// Duration of the newest commit, in milliseconds.
     pub commit_ms: Option<f64>,
-    /// Values that came a second.
+    /// Values received per second.
     pub points_per_s: f64,
-    /// Datagrams that the kernel dropped.
+    /// Datagrams dropped by the kernel.
     pub ingest_dropped: u64,
-    /// When the newest frame was received, nanoseconds since 1970 UTC.
+    /// Receive time of the newest frame, nanoseconds since 1970 UTC.
     pub last_data: Option<i64>,
-    /// The sources.
+    /// Sources of the server.
     pub sources: Vec<SourceBeat<'a>>,
 }
 
-/// A source within a heartbeat.
+/// Source within a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceBeat<'a> {
-    /// Its name.
+    /// Name of the source.
     pub name: &'a str,
-    /// How it is.
+    /// Status of the source.
     pub status: &'a str,
-    /// Frames a second.
+    /// Frames per second.
     pub rate_hz: f64,
     /// Frames missing.
     pub lost: u64,
 }
 
 impl Heartbeat<'_> {
-    /// As clients are told, in either form.
+    /// Encodes the heartbeat in both forms.
     pub fn beat(&self) -> Beat {
         Beat { text: self.json().to_string().into(), bytes: binary::heartbeat(self).into() }
     }
@@ -65,39 +65,39 @@ impl Heartbeat<'_> {
     }
 }
 
-/// What a playback is doing.
+/// State of a playback.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaybackState {
-    /// Its id.
+    /// Id of the playback.
     pub id: String,
-    /// Its name.
+    /// Name of the playback.
     pub name: String,
-    /// Begin of its interval of `time`, nanoseconds since 1970 UTC.
+    /// Start of its interval of `time`, nanoseconds since 1970 UTC.
     pub from: i64,
-    /// End of it, exclusive.
+    /// End of the interval, exclusive.
     pub to: i64,
-    /// `time` up to which all was played.
+    /// `time` up to which everything was played.
     pub at: i64,
-    /// Seconds of the record in one.
+    /// Speed: seconds of stored data per second.
     pub speed: f64,
-    /// Whether the clock stands.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Whether it begins again at the end.
+    /// Whether it restarts at the end.
     pub looped: bool,
-    /// Whether it is at the end, and stays there.
+    /// Whether it is stopped at the end.
     pub ended: bool,
-    /// Who watches.
+    /// Number of viewers.
     pub viewers: u32,
     /// Whether reading cannot keep up with the speed.
     pub behind: bool,
-    /// How often it jumped.
+    /// Number of jumps so far.
     pub round: u64,
     /// The server's clock, nanoseconds since 1970 UTC.
     pub wall_ns: i64,
 }
 
 impl PlaybackState {
-    /// As clients are told.
+    /// Encodes the state as JSON.
     pub fn json(&self) -> serde_json::Value {
         json!({
             "id": self.id,
@@ -117,19 +117,19 @@ impl PlaybackState {
     }
 }
 
-/// The heartbeat of a playback.
+/// Heartbeat of a playback.
 #[derive(Clone, Debug)]
 pub struct PlaybackBeat<'a> {
     /// Epoch of the store.
     pub epoch: u32,
-    /// Whether it records.
+    /// State of recording.
     pub store: &'a str,
-    /// What the playback is doing.
+    /// State of the playback.
     pub state: &'a PlaybackState,
 }
 
 impl PlaybackBeat<'_> {
-    /// As viewers are told, in either form.
+    /// Encodes the heartbeat in both forms.
     pub fn beat(&self) -> Beat {
         let json = json!({
             "type": "heartbeat",
@@ -142,7 +142,7 @@ impl PlaybackBeat<'_> {
     }
 }
 
-/// A heartbeat as clients are told; empty before the first.
+/// Encoded heartbeat; empty before the first.
 #[derive(Clone, Debug, Default)]
 pub struct Beat {
     /// In JSON.

@@ -1,5 +1,5 @@
-//! History reduced to a number of points: buckets with count, first, last, min, max and mean, so that a spike
-//! of one sample shows in a plot of a month.
+//! History reduced to a number of points: buckets with count, first, last, min, max and mean, so that a spike of one
+//! sample shows in a plot of a month.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use crate::live::window::ChannelWindow;
 use crate::process::readers::{Leave, ReadError};
 use crate::text::json;
 
-/// Most points a series is reduced to.
+/// Max points that a series is reduced to.
 pub const POINTS_MAX: usize = 20_000;
 
-/// From so many rows a point on, blocks are taken by their statistics where they lie in one bucket: with fewer hardly any
-/// does, and all channels of a stream are cheaper to read at once.
+/// Min rows per point at which blocks that lie in one bucket are taken by their statistics. With fewer rows hardly
+/// any block does, and reading all channels of a stream at once is cheaper.
 const ROWS_PER_POINT_MIN: u64 = 2048;
-/// Most rows that are read for a request for the finite values beside infinite ones: statistics know no extremes of
-/// those. And for how long, at most.
+/// Max rows, and max time, per request to find the finite extremes of buckets with infinite values, which block
+/// statistics do not hold.
 const BESIDE_ROWS_MAX: u64 = 4 << 20;
 const BESIDE_TIME_MAX: Duration = Duration::from_millis(200);
-/// Rows that are decoded with a run of pieces and lie beside it: those of the blocks at its two ends, at most. Runs
-/// that are nearer to one another are read as one.
+/// Max rows decoded in addition to a run of pieces: those of the blocks at its two ends. Runs closer to one another
+/// than this are read as one.
 const SEAM_ROWS: u64 = 2 << 16;
-/// Rows of a run, unless it is one piece.
+/// Max rows of a run, unless it is one piece.
 const RUN_ROWS: u64 = 1 << 19;
 
-/// One channel over a time range.
+/// Channel over a time range.
 #[derive(Debug)]
 pub struct Series {
-    /// The channel.
+    /// Channel that was read.
     pub channel: Channel,
     /// Buckets by their start, nanoseconds since 1970 UTC, ascending; empty ones are left out.
     pub buckets: Vec<(i64, ChannelWindow)>,
 }
 
 impl Series {
-    /// What there is to say of the buckets beside their values.
+    /// Returns the notes on its buckets.
     pub fn notes(&self) -> CellNotes {
         CellNotes::of(self.buckets.iter().map(|(_, window)| window))
     }
@@ -61,10 +61,10 @@ impl Series {
     }
 }
 
-/// What stands for a piece of time, or for one sample.
+/// Summary of an interval, or of one sample.
 #[derive(Debug)]
 struct Piece {
-    /// Where it begins.
+    /// Start of the interval.
     time: i64,
     window: ChannelWindow,
     /// Times of the first and the last value.
@@ -79,32 +79,33 @@ impl Piece {
         Piece { time: start, window, first_at: time, last_at: time }
     }
 
-    /// Adds a value: of equal times the one that came later is the later one.
+    /// Adds a value. Of equal times, the one added later counts as later.
     fn add(&mut self, time: i64, value: Value<'_>) {
         self.window.add_at(value, time < self.first_at, time >= self.last_at);
         self.first_at = self.first_at.min(time);
         self.last_at = self.last_at.max(time);
     }
 
-    /// Adds what is not before it.
+    /// Adds a piece that is not earlier.
     fn append(&mut self, later: &Piece) {
         self.window.append(&later.window);
         self.last_at = later.last_at;
     }
 }
 
-/// Gathers samples of one channel: as they are while there are few, else on a grid. Behind the grid there are at most as
-/// many buckets more: frames may be stamped ahead of the clock, however far. Those are as wide as they must be for it,
-/// the width of the grid's times a power of two, whatever the order in which samples come.
+/// Reducer of one channel's samples: keeps them as they are while there are few, then puts them into buckets on a
+/// grid. Up to as many buckets again hold samples after the grid, since frames may be stamped arbitrarily far ahead
+/// of the clock. Those are only as wide as needed: the grid's width times a power of two, whatever the order of the
+/// samples.
 #[derive(Debug)]
 struct Reducer {
     from: i64,
     width: i64,
     points: usize,
     on_grid: bool,
-    /// Where the buckets behind the grid begin, and their width.
+    /// Start and width of the buckets after the grid.
     beyond: (i64, u64),
-    /// Ascending in time.
+    /// Pieces in ascending order of time.
     pieces: Vec<Piece>,
 }
 
@@ -114,7 +115,7 @@ impl Reducer {
         let span = time.end.saturating_sub(time.start).max(1);
         // Rounded up, so that a range never needs more buckets than points.
         let width = (span / points as i64 + i64::from(span % points as i64 != 0)).max(1);
-        // The first start of a bucket that is not on the grid.
+        // Start of the first bucket after the grid.
         let length = (i128::from(time.end) - i128::from(time.start)).max(1) as u128;
         let length = length.div_ceil(width as u128) * width as u128;
         let beyond = i64::try_from(i128::from(time.start) + length as i128).unwrap_or(i64::MAX);
@@ -136,7 +137,7 @@ impl Reducer {
         match self.pieces.last_mut() {
             Some(last) if last.time == t0 && self.on_grid => return last.add(time, value),
             Some(last) if last.time > t0 => {
-                // A late frame: rare.
+                // A late frame, which is rare.
                 let at = self.pieces.partition_point(|piece| piece.time <= t0);
                 match at.checked_sub(1).map(|i| &mut self.pieces[i]) {
                     Some(piece) if piece.time == t0 && self.on_grid => piece.add(time, value),
@@ -150,7 +151,7 @@ impl Reducer {
         }
     }
 
-    /// Puts samples on the grid, and makes the buckets behind it as wide as they must be.
+    /// Puts samples on the grid, and widens the buckets after it as far as needed.
     fn reduce(&mut self) {
         if !std::mem::replace(&mut self.on_grid, true) {
             self.put_in_buckets(0);
@@ -162,7 +163,7 @@ impl Reducer {
         }
     }
 
-    /// Puts the pieces from one on into the buckets that they belong to.
+    /// Puts the pieces from index `from` on into their buckets.
     fn put_in_buckets(&mut self, from: usize) {
         for piece in self.pieces.split_off(from) {
             let t0 = self.start(piece.time);
@@ -173,14 +174,14 @@ impl Reducer {
         }
     }
 
-    /// What it gathered: starts and windows.
+    /// Returns the starts and windows of the buckets.
     fn buckets(self) -> Vec<(i64, ChannelWindow)> {
         self.pieces.into_iter().map(|piece| (piece.time, piece.window)).collect()
     }
 }
 
-/// What may still be read for the finite values beside infinite ones, over all streams and channels of a request: what
-/// is not read then stays unknown.
+/// Budget for reading the finite values of buckets with infinite ones, shared by all streams and channels of a
+/// request. Once it is spent, finite extremes stay unknown.
 #[derive(Debug)]
 pub struct Beside(Mutex<HistoryLeft>);
 
@@ -199,7 +200,7 @@ impl Default for Beside {
 }
 
 impl HistoryLeft {
-    /// Takes rows of what is left; where they are too many, all of it, and answers no.
+    /// Takes rows from the budget. If there are too few, takes them all and returns false.
     fn take(&mut self, rows: u64) -> bool {
         let left = self.rows.checked_sub(rows);
         self.rows = left.unwrap_or(0);
@@ -207,25 +208,26 @@ impl HistoryLeft {
     }
 }
 
-/// What to read, and how far to reduce it.
+/// Interval to read, and how far to reduce it.
 #[derive(Clone, Debug)]
 pub struct Extent {
     /// `time` of the samples, nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// The range that `points` divide; samples behind it get buckets of the same width while they are few, then wider ones.
+    /// Range that `points` divide. Samples after it get buckets of the same width while they are few, then wider
+    /// ones.
     pub grid: Range<i64>,
-    /// Rows at and above are left out.
+    /// End of the rows to read, exclusive.
     pub end_row: u64,
-    /// Most buckets over the grid, and most behind it.
+    /// Max buckets over the grid, and max after it.
     pub points: usize,
-    /// How long it may be read.
+    /// Time limit of the read.
     pub leave: Leave,
-    /// What may be read for the finite values beside infinite ones.
+    /// Budget for finite values of buckets with infinite ones.
     pub beside: Arc<Beside>,
 }
 
 impl Extent {
-    /// Most buckets of a channel.
+    /// Returns the max buckets of a channel.
     pub fn buckets_max(&self) -> usize {
         if self.time.end > self.grid.end { 2 * self.points } else { self.points }
     }
@@ -234,14 +236,14 @@ impl Extent {
 /// Reads channels of one stream.
 ///
 /// # Errors
-/// When the scan ends early.
+/// Returns an error if the scan ends early.
 pub fn read(view: &View, stream: &Stream, columns: &[ChannelIndex], extent: &Extent) -> Result<Vec<Series>, ReadError> {
     let points = extent.points.clamp(1, POINTS_MAX) as u64;
     let is_long = rows_about(view, stream.id, &extent.grid) / points >= ROWS_PER_POINT_MIN;
     read_so(view, stream, columns, extent, is_long)
 }
 
-/// Reads them, a long history by the statistics of its blocks.
+/// Reads channels of one stream; if `is_long`, by the statistics of its blocks where possible.
 fn read_so(
     view: &View,
     stream: &Stream,
@@ -251,7 +253,7 @@ fn read_so(
 ) -> Result<Vec<Series>, ReadError> {
     let by_statistics = is_long && extent.end_row >= view.next_row(stream.id) && extent.time.start == extent.grid.start;
     let mut reducers: Vec<Reducer> = columns.iter().map(|_| Reducer::new(&extent.grid, extent.points)).collect();
-    // What the statistics of blocks cannot say is scanned: text, rows up to one within the view, what lies off the grid.
+    // Scan what block statistics cannot tell: text, rows up to one within the view, and samples off the grid.
     let (mut filled, mut scanned) = (Vec::new(), Vec::new());
     for (at, column) in columns.iter().enumerate() {
         extent.leave.check()?;
@@ -269,7 +271,7 @@ fn read_so(
     Ok(columns.iter().zip(reducers).map(series).collect())
 }
 
-/// Rows of a stream within a time, if they came evenly.
+/// Estimates the rows of a stream within a time range, as if they arrived evenly.
 fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
     let Some((first, last)) = view.time_range(stream) else { return 0 };
     let within = time.end.min(last.saturating_add(1)).saturating_sub(time.start.max(first)).max(0);
@@ -277,8 +279,8 @@ fn rows_about(view: &View, stream: StreamId, time: &Range<i64>) -> u64 {
     (view.next_row(stream) as f64 * share) as u64
 }
 
-/// Fills a channel's reducer over the grid by the statistics of its blocks; false: they do not tell. What they do not
-/// know of finite values is read as far as it may be.
+/// Fills a channel's reducer over the grid from block statistics. Returns false if they do not suffice. Finite
+/// extremes that they lack are read within the budget.
 fn fill(
     view: &View,
     stream: &Stream,
@@ -293,7 +295,7 @@ fn fill(
     let time = extent.grid.start..extent.grid.end.min(extent.time.end);
     let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points };
     let found = view.reduce_to(stream.id, column, &grid)?;
-    // What is added later lies behind the grid.
+    // Samples added later are after the grid.
     let piece = |bucket: &Bucket| {
         let window = ChannelWindow::of(bucket)?;
         Some(Piece { time: bucket.time, window, first_at: bucket.time, last_at: bucket.time })
@@ -304,7 +306,7 @@ fn fill(
     Ok(true)
 }
 
-/// Reads the finite extremes of the pieces that have infinite values as well, run by run while anything is left.
+/// Reads the finite extremes of pieces that also have infinite values, run by run while the budget lasts.
 fn learn(view: &View, scan: Scan, grid: &Pieces, extent: &Extent, pieces: &mut [Piece]) -> Result<(), ReadError> {
     let mut left = extent.beside.0.lock();
     let until = Instant::now() + left.time;
@@ -323,7 +325,7 @@ fn learn(view: &View, scan: Scan, grid: &Pieces, extent: &Extent, pieces: &mut [
     Ok(())
 }
 
-/// The next pieces whose finite extremes are not known, with those between them where these have few rows.
+/// Returns the next run of pieces with unknown finite extremes, including pieces between them that have few rows.
 fn next_run(pieces: &[Piece], from: usize) -> Option<Range<usize>> {
     let lacks = |piece: &Piece| piece.window.lacks_finite_range();
     let start = from + pieces[from..].iter().position(lacks)?;
@@ -340,8 +342,8 @@ fn next_run(pieces: &[Piece], from: usize) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// Gathers the values of a channel by pieces that follow one another; `None`: there are more than may be read, or it
-/// takes too long.
+/// Gathers the values of a channel into a window for each of these consecutive pieces. Returns `None` if the budget
+/// of rows or time is spent.
 fn gather(
     view: &View,
     scan: &Scan,
@@ -374,7 +376,7 @@ fn gather(
     Ok(Some(windows))
 }
 
-/// Adds what lies in a time, below a row, to the reducers of the columns at these places.
+/// Adds the samples in a time range, below the end row, to the reducers of the columns at `places`.
 fn scan(
     view: &View,
     stream: &Stream,
@@ -403,7 +405,7 @@ fn scan(
     Ok(())
 }
 
-/// Times of frames known missing, by stream: what plots leave open.
+/// Lookup of the times of missing frames of a stream, which plots leave open.
 pub type GapSpans<'a> = dyn Fn(StreamId, &Range<i64>) -> Vec<(i64, i64)> + 'a;
 
 /// Appends `[[from,to],…]`.
@@ -452,7 +454,7 @@ mod tests {
         assert_eq!(reduced(4, &late), [(0, 2), (50, 2), (75, 2)]);
     }
 
-    /// First and last are those in time, in whatever order values come, of equal times in the order in which they came.
+    /// First and last follow time, whatever the order of arrival; equal times follow the order of arrival.
     #[test]
     fn first_and_last_follow_time_and_not_arrival() {
         let mut random = fastrand::Rng::with_seed(1);
@@ -493,7 +495,7 @@ mod tests {
         }
     }
 
-    /// Whatever is stamped how far ahead of the clock, and in whatever order it comes.
+    /// Holds however far samples are stamped ahead of the clock, and in any order of arrival.
     #[test]
     fn samples_behind_the_grid_have_a_bounded_number_of_exact_buckets() {
         let mut random = fastrand::Rng::with_seed(2);
@@ -530,7 +532,7 @@ mod tests {
                 assert_eq!(ends, (inside[0], inside[inside.len() - 1]), "round {round}");
             }
             assert_eq!(seen, samples.len(), "round {round}");
-            // No wider than they must be.
+            // Buckets are no wider than needed.
             let behind = samples.iter().filter(|(time, _)| *time >= beyond);
             let narrower: std::collections::BTreeSet<u64> =
                 behind.map(|(time, _)| time.abs_diff(beyond) / (width_beyond / 2).max(1)).collect();
@@ -540,7 +542,8 @@ mod tests {
 
     const T0: i64 = 1_790_000_000_000_000_000;
 
-    /// 40,000 rows of numbers, of numbers that break, of rare ones and of text, most of them in sealed blocks.
+    /// Returns a store with 40,000 rows: numbers, numbers with NaN and infinity, rare numbers and text, mostly in
+    /// sealed blocks.
     fn store() -> (Store, Arc<Stream>, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let options =
@@ -590,7 +593,7 @@ mod tests {
         series.iter().map(Series::notes).collect()
     }
 
-    /// Buckets as they are told, with a mean to twelve digits.
+    /// Returns the buckets as JSON, with a mean of twelve digits.
     fn told(series: &[Series]) -> Vec<Vec<serde_json::Value>> {
         let of = |series: &Series| {
             let mut out = Vec::new();
@@ -648,7 +651,7 @@ mod tests {
         assert!(spike[5].as_f64().unwrap() > 98.0, "{spike}");
     }
 
-    /// So many rows may be decoded, for so long.
+    /// Returns a budget of this many rows and seconds.
     fn beside(rows: u64, seconds: u64) -> Arc<Beside> {
         Arc::new(Beside(Mutex::new(HistoryLeft { rows, time: Duration::from_secs(seconds) })))
     }
@@ -672,13 +675,13 @@ mod tests {
             beside,
         };
         let unlimited = Leave::unlimited;
-        // Enough for all of it once, with the blocks at its ends; what follows in the same request has what is left.
+        // Enough to read everything once, with the blocks at its ends; later reads in the same request get the rest.
         let enough = extent(beside(SEAM_ROWS + 60_000, 3_600), unlimited());
         assert_eq!(known(&enough), 4);
         assert_eq!(enough.beside.0.lock().rows, 20_000);
         assert_eq!(known(&enough), 0);
         assert_eq!(enough.beside.0.lock().rows, 0);
-        // Nothing is read any more then, not even to find that it is too much.
+        // Nothing more is read then, not even to find that the budget is too small.
         let over = extent(enough.beside.clone(), Leave::within(Duration::ZERO));
         assert_eq!(known(&over), 0);
         assert_eq!(known(&extent(beside(SEAM_ROWS + 39_000, 3_600), unlimited())), 0);
@@ -712,7 +715,7 @@ mod tests {
         assert!(runs(&[]).is_empty() && runs(&[(false, 9), (false, 9)]).is_empty());
         assert_eq!(runs(&[(false, 9), (true, 9), (false, SEAM_ROWS), (true, 9), (false, 9)]), [(1, 4)]);
         assert_eq!(runs(&[(true, 9), (false, SEAM_ROWS + 1), (true, 9)]), [(0, 1), (2, 3)]);
-        // A piece may be as large as it is; a run of several may not.
+        // A single piece may have any size; a run of several may not.
         assert_eq!(runs(&[(true, 2 * RUN_ROWS), (true, 9), (true, RUN_ROWS - 9), (true, 1)]), [(0, 1), (1, 3), (3, 4)]);
     }
 

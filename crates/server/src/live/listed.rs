@@ -1,14 +1,14 @@
-//! A subscription that a fan-out knows.
+//! Registration of a subscription with a fan-out.
 
 use std::sync::Arc;
 
 use super::Live;
 use super::subscription::Subscription;
 
-/// A subscription that a fan-out hands frames to, until it is dropped.
+/// Subscription registered with a fan-out until dropped.
 ///
-/// A client holds it for as long as it is there, a job for as long as it adds streams: what a job finds for a client
-/// that has left in the meantime goes with the job.
+/// A client holds it while connected, a job while it adds streams. What a job finds for a client that has left in the
+/// meantime is dropped with the job.
 #[derive(Debug)]
 pub struct Listed {
     live: Arc<Live>,
@@ -16,13 +16,13 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Makes a subscription known to a fan-out.
+    /// Registers a subscription with a fan-out.
     pub fn new(live: Arc<Live>, subscription: Arc<Subscription>) -> Listed {
         live.add(subscription.clone());
         Listed { live, subscription }
     }
 
-    /// It.
+    /// Returns the subscription.
     pub fn subscription(&self) -> &Arc<Subscription> {
         &self.subscription
     }

@@ -1,28 +1,28 @@
-//! Messages on their way to a client.
+//! Messages to a client.
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
 
-/// How a client is told of updates, histories and heartbeats; all else is JSON.
+/// Encoding of updates, histories and heartbeats; all other messages are JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// JSON text: docs/api/live.md.
+    /// JSON text, described in docs/api/live.md.
     Json,
-    /// Bytes: docs/format/live.md.
+    /// Bytes, described in docs/format/live.md.
     Binary,
 }
 
-/// A message on its way to a client.
+/// Message to a client.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
-    /// JSON.
+    /// JSON text.
     Text(Utf8Bytes),
-    /// Of the binary form.
+    /// Message in the binary form.
     Binary(Bytes),
 }
 
 impl Outgoing {
-    /// A message in JSON, which is UTF-8.
+    /// Creates a message from JSON, which must be UTF-8.
     pub fn json(message: impl Into<Bytes>) -> Outgoing {
         let bytes: Bytes = message.into();
         match Utf8Bytes::try_from(bytes) {
@@ -31,7 +31,7 @@ impl Outgoing {
         }
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub fn size_bytes(&self) -> usize {
         match self {
             Outgoing::Text(text) => text.len(),
@@ -39,7 +39,7 @@ impl Outgoing {
         }
     }
 
-    /// The message that something could not be done; `id` of the subscription, if it is about one.
+    /// Creates an error message; `id` is that of the subscription, if it concerns one.
     pub fn error(id: Option<i64>, message: &str) -> Outgoing {
         Outgoing::Text(serde_json::json!({ "type": "error", "id": id, "message": message }).to_string().into())
     }

@@ -1,4 +1,4 @@
-//! Where the messages of a live client go: a WebSocket in JSON or binary, or the body of an HTTP answer.
+//! Destinations of a live client's messages: a WebSocket in JSON or binary, or the body of an HTTP response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,56 +7,56 @@ use super::heartbeat::Beat;
 use super::outgoing::{Form, Outgoing};
 use crate::process::budget::Reservation;
 
-/// A client that takes no byte for so long is let go.
+/// Time without progress after which a client is disconnected.
 pub const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a connection ends.
+/// Reason why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The client closed it, or is gone.
+    /// Connection closed or lost by the client.
     Gone,
-    /// It took no byte for [`SEND_PATIENCE`].
+    /// Client that accepted no byte for [`SEND_PATIENCE`].
     Stuck,
 }
 
-/// One client's end of the connection. What it is given waits until the client can take it.
+/// Server side of one client's connection. Messages wait until the client can take them.
 pub trait Outlet: Send {
-    /// The form it wants.
+    /// Returns the form that the client wants.
     fn form(&self) -> Form;
 
-    /// Whether it has one subscription and ends where that cannot be made.
+    /// Returns whether it carries one subscription only, and ends if that fails.
     fn is_single(&self) -> bool;
 
     /// Sends a message.
     ///
     /// # Errors
-    /// The connection has ended, or must.
+    /// Returns why the connection has ended, or must end.
     fn send(&mut self, told: Outgoing) -> impl Future<Output = Result<(), End>> + Send;
 
     /// Sends a heartbeat.
     ///
     /// # Errors
-    /// As [`Outlet::send`].
+    /// Returns the errors of [`Outlet::send`].
     fn heartbeat(&mut self, beat: Beat) -> impl Future<Output = Result<(), End>> + Send;
 
-    /// The memory of what is sent from now on, which an outlet keeps that does not wait in [`Outlet::send`] until the
-    /// client took it.
+    /// Hands over the memory reservation of what is sent from now on. Kept by outlets that do not wait in
+    /// [`Outlet::send`] until the client has taken the message.
     fn hold(&mut self, _reserved: Option<Arc<Reservation>>) {}
 
-    /// Whether the client reads heartbeats as it does other messages.
+    /// Returns whether heartbeats reach the client as messages; a comment line in an event stream does not.
     fn reads_heartbeats(&self) -> bool {
         true
     }
 
-    /// Whether it is to be told where the client stands.
+    /// Returns whether it wants the client's position, see [`Outlet::mark`].
     fn takes_marks(&self) -> bool {
         false
     }
 
-    /// Where the client stands once it has the next message: a position to resume at, empty if there is none.
+    /// Sets the client's position after the next message, to resume from; empty if there is none.
     fn mark(&mut self, _position: String) {}
 
-    /// Says good-bye.
+    /// Closes the connection in an orderly way.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Ends the connection without waiting for the client.
@@ -66,7 +66,7 @@ pub trait Outlet: Send {
 /// Waits for a send, at most [`SEND_PATIENCE`].
 ///
 /// # Errors
-/// The client is gone, or stuck.
+/// Returns an error if the client is gone or stuck.
 pub async fn patiently<E>(sending: impl Future<Output = Result<(), E>>) -> Result<(), End> {
     match tokio::time::timeout(SEND_PATIENCE, sending).await {
         Ok(Ok(())) => Ok(()),

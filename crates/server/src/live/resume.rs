@@ -1,7 +1,7 @@
-//! Resume tokens: where a client that comes back stood, and what of it still holds.
+//! Resume tokens: the position of a reconnecting client, and how much of it is still valid.
 //!
-//! A row is final once committed; before that it is provisional and dies with its epoch. A token beyond what
-//! its epoch committed is answered with `rewound`, never silently.
+//! A row is final once committed; before that it is provisional and is lost with its epoch. A token beyond what its
+//! epoch committed is answered with `rewound`, never silently.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,19 +11,19 @@ use strongback_store::{Store, StreamId, View};
 use super::outgoing::Outgoing;
 use super::subscription::Subscription;
 
-/// What a client that comes back says of where it stood, from its last `hello`, `update` and `rewound`.
+/// Position of a reconnecting client, from its last `hello`, `update` and `rewound`.
 #[derive(Debug, Deserialize)]
 pub struct Resume {
     origin: String,
     epoch: u32,
-    /// By number of the stream: `to_row` and `committed` of its last window, in decimal digits.
+    /// `to_row` and `committed` of the last window of each stream, in decimal digits, by stream number.
     rows: BTreeMap<String, (String, String)>,
-    /// Whether streams that it does not name came later.
+    /// Whether streams that it does not name are newer than it.
     #[serde(skip)]
     is_whole: bool,
 }
 
-/// Where each stream of a client that comes back goes on.
+/// Row at which each stream of a reconnecting client resumes.
 #[derive(Debug)]
 pub struct Resumed {
     rows: HashMap<StreamId, u64>,
@@ -31,16 +31,16 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    /// The row at which a stream goes on, if the client was told of it.
+    /// Returns the row at which a stream resumes, or `None` if the client was not told of it.
     pub fn row(&self, stream: StreamId) -> Option<u64> {
         self.rows.get(&stream).copied().or(self.is_whole.then_some(0))
     }
 }
 
-/// Streams in a position at most: it comes with every event.
+/// Max streams in a position, which is sent with every event.
 const POSITION_STREAMS_MAX: usize = 256;
 
-/// Where a client stands, as a text that it gives back: `origin;epoch;stream:row:committed,…`.
+/// Position of a client, as a text that it returns: `origin;epoch;stream:row:committed,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     origin: u128,
@@ -49,7 +49,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Where the client of a subscription stands; none if its streams are too many.
+    /// Returns the position of a subscription's client, or `None` if it has too many streams.
     pub fn of(subscription: &Subscription, store: &Store) -> Option<Position> {
         let (epoch, rows) = subscription.position();
         if rows.len() > POSITION_STREAMS_MAX {
@@ -59,7 +59,7 @@ impl Position {
         Some(Position { origin: store.origin(), epoch, rows: rows.collect() })
     }
 
-    /// Reads what [`Position`] wrote as a text.
+    /// Parses the text form of a [`Position`].
     pub fn parse(text: &str) -> Option<Position> {
         let mut parts = text.split(';');
         let (origin, epoch, rows) = (parts.next()?, parts.next()?, parts.next()?);
@@ -99,14 +99,14 @@ impl From<Position> for Resume {
 }
 
 impl Resume {
-    /// Where each stream goes on; adds a `rewound` to the messages for each that went back. `view` is one of
-    /// `store`.
+    /// Returns the row at which each stream resumes. Appends a `rewound` message for each stream that went back.
+    /// `view` is one of `store`.
     pub fn check(&self, store: &Store, view: &View, id: i64, messages: &mut Vec<Outgoing>) -> Resumed {
         let mut resumed = HashMap::with_capacity(self.rows.len());
         for (stream, (row, committed)) in &self.rows {
             let Ok(number) = stream.parse() else { continue };
             let stream = StreamId(number);
-            // What is no number is no row of ours.
+            // Anything that is not a number is not one of our rows.
             let row = row.parse().unwrap_or(u64::MAX);
             let kept = self.kept(store, view, stream, committed.parse().unwrap_or(0));
             if row > kept {
@@ -117,7 +117,7 @@ impl Resume {
         Resumed { rows: resumed, is_whole: self.is_whole }
     }
 
-    /// The rows below which all that the client was told still holds.
+    /// Returns the row below which everything that the client was told is still valid.
     fn kept(&self, store: &Store, view: &View, stream: StreamId, committed: u64) -> u64 {
         let next = view.next_row(stream);
         if self.origin != format!("{:032x}", store.origin()) || self.epoch > store.epoch() {
@@ -126,13 +126,13 @@ impl Resume {
         match store.epoch() - self.epoch {
             0 => next,
             1 => store.opened_row(stream).min(next),
-            // How far older epochs came is not kept; what they called durable is.
+            // The last rows of older epochs are not known, only what they reported durable.
             _ => committed.min(next),
         }
     }
 }
 
-/// The message that says which row a stream went back to.
+/// Creates the message that tells which row a stream went back to.
 pub fn rewound(id: i64, stream: StreamId, epoch: u32, row: u64) -> Outgoing {
     let message = serde_json::json!({
         "type": "rewound", "id": id, "stream": stream.0, "epoch": epoch, "row": row.to_string(),

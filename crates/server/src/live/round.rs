@@ -1,10 +1,10 @@
 //! Rounds of a playback.
 
-/// What lies between two jumps of a playback.
+/// Interval between two jumps of a playback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// How often it jumped before.
+    /// Number of jumps before it.
     pub number: u64,
-    /// Where it went, nanoseconds since 1970 UTC.
+    /// Time that the playback jumped to, nanoseconds since 1970 UTC.
     pub at: i64,
 }

@@ -1,4 +1,4 @@
-//! How many live clients there are, in all and from one address.
+//! Limits on the number of live clients, in total and per address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Places for live clients.
+/// Connection slots for live clients.
 #[derive(Debug)]
 pub struct Seats {
     max: usize,
@@ -14,26 +14,26 @@ pub struct Seats {
     taken: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Why there is no place.
+/// Reason why a client is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// All are taken.
+    /// Total limit reached.
     #[error("too many live clients: {max} are connected (live.max_clients)")]
     All {
-        /// How many there are.
+        /// Total limit.
         max: usize,
     },
-    /// One address has as many as it may.
+    /// Limit of one address reached.
     #[error("too many live clients from {address}: {max} are connected (live.max_clients_per_address)")]
     Address {
-        /// The address.
+        /// Address of the client.
         address: IpAddr,
-        /// How many it may have.
+        /// Limit per address.
         max: usize,
     },
 }
 
-/// A place, free again when dropped.
+/// Connection slot, freed when dropped.
 #[derive(Debug)]
 pub struct Seat {
     seats: Arc<Seats>,
@@ -41,15 +41,15 @@ pub struct Seat {
 }
 
 impl Seats {
-    /// So many places, so many of them for one address.
+    /// Creates `max` slots, of which one address may take `max_per_address`.
     pub fn new(max: usize, max_per_address: usize) -> Arc<Seats> {
         Arc::new(Seats { max, max_per_address, taken: Mutex::default() })
     }
 
-    /// Takes a place for a client at `address`.
+    /// Takes a slot for a client at `address`.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns which limit is reached.
     pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
         let address = address.to_canonical();
         let mut taken = self.taken.lock();
@@ -87,7 +87,7 @@ mod tests {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let (one, two) = (address("10.0.0.1"), address("::1"));
         let first = seats.take(one).unwrap();
-        // The same address, as a socket for both families has it.
+        // The same address, in the form that a dual-stack socket reports.
         let second = seats.take(address("::ffff:10.0.0.1")).unwrap();
         assert_eq!(seats.take(one).unwrap_err(), Full::Address { address: one, max: 2 });
         let third = seats.take(two).unwrap();

@@ -1,4 +1,4 @@
-//! One stream of a subscription: which of its channels are wanted, and what came of them since the last update.
+//! One stream of a subscription: its wanted channels, and what it received since the last update.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,45 +11,46 @@ use super::tail::{Arrived, Fresh, Tail, TailReader};
 use super::texts::Texts;
 use super::window::{StreamWindow, TakenWindow};
 
-/// One stream of a subscription.
+/// Stream of a subscription.
 #[derive(Debug)]
 pub struct Slot {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// Place in `channels` by channel index of the layout, up to the last that is wanted; `NONE` if not wanted.
+    /// Position in `channels` by channel index of the layout, up to the last wanted one; `NONE` if not wanted.
     places: Vec<u32>,
-    /// Channels wanted.
+    /// Wanted channels.
     pub channels: Vec<(ChannelId, ChannelType)>,
-    /// Their indexes in the layout.
+    /// Indexes of the wanted channels in the layout.
     indexes: Vec<ChannelIndex>,
-    /// Row after the last that the client was told of.
+    /// Row after the last one that the client was told of.
     pub told_row: u64,
-    /// Of a playback: the place behind which the window begins while it is held.
+    /// Playback only: the place after which the window begins while it is held.
     pub since: FramePosition,
     /// Whether the client knows of the stream.
     pub announced: bool,
-    /// No update leaves while what precedes it is still being read.
+    /// Whether updates are withheld while the data before them is being read.
     pub held: bool,
-    /// Whether anything waits.
+    /// Whether an update is pending.
     pub dirty: bool,
-    /// What came, up to where the tail is read.
+    /// Values received, up to `next`.
     pub window: StreamWindow,
-    /// Where its frames come from, but those of a playback.
+    /// Tail that its frames come from; `None` in a playback.
     tail: Option<Arc<Tail>>,
-    /// Number of the tail's first frame that is not in the window.
+    /// Number of the first frame in the tail that is not in the window.
     pub next: u64,
     /// Whether frames are known missing before the next frame.
     pub lacks_before: Cell<bool>,
-    /// Whether the tail tells of its next frame.
+    /// Whether it is registered for the tail's next frame.
     pub waiting: bool,
-    /// Of a playback: the rhythm of its frames.
+    /// Playback only: the rhythm of its frames.
     pub pace: Pace,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Slot {
-    /// Without channels. It begins where the tail ends, if there is one: the tail tells of its next frame.
+    /// Creates a slot without channels. It begins at the end of the tail, if there is one, registered for the next
+    /// frame.
     pub fn new(stream: StreamId, told_row: u64, since: FramePosition, tail: Option<Arc<Tail>>) -> Slot {
         Slot {
             stream,
@@ -70,16 +71,16 @@ impl Slot {
         }
     }
 
-    /// Takes over the layout of a stream, whose channels at `wanted` are new to the subscription.
+    /// Applies the layout of a stream; the channels at `wanted` are new to the subscription.
     pub fn grow(&mut self, stream: &Stream, wanted: &[u16]) {
         for (place, channel) in self.places.iter().zip(&stream.layout.channels) {
             if let Some(wanted) = self.channels.get_mut(*place as usize) {
-                // Types widen.
+                // Types may widen.
                 wanted.1 = channel.channel_type;
             }
         }
         if !wanted.is_empty() {
-            // What came before is not for the new ones.
+            // Earlier frames are not for the new channels.
             self.catch_up(None);
         }
         self.places.resize(Slot::places_of(wanted).max(self.places.len()), NONE);
@@ -91,50 +92,50 @@ impl Slot {
         }
     }
 
-    /// Length of the table of places that has these channels.
+    /// Returns the length of a position table that holds these channels.
     fn places_of(wanted: &[u16]) -> usize {
         wanted.iter().max().map_or(0, |last| *last as usize + 1)
     }
 
-    /// Bytes by which the table of places grows with these channels; of a new stream there is no slot yet.
+    /// Returns the bytes by which the position table grows with these channels. `slot` is `None` for a new stream.
     pub fn table_bytes(slot: Option<&Slot>, wanted: &[u16]) -> usize {
         let known = slot.map_or(0, |slot| slot.places.len());
         Slot::places_of(wanted).saturating_sub(known) * size_of::<u32>()
     }
 
-    /// Where a channel stands in the windows.
+    /// Returns the position of a channel in the windows, or `None` if it is not wanted.
     pub fn place(&self, channel: u16) -> Option<usize> {
         let place = *self.places.get(channel as usize)?;
         (place != NONE).then_some(place as usize)
     }
 
-    /// The channels that are wanted, in the order of the layout.
+    /// Returns the wanted channels, in the order of the layout.
     pub fn wanted(&self) -> impl Iterator<Item = (ChannelIndex, ChannelId)> {
         let wanted =
             |(index, place): (usize, &u32)| Some((ChannelIndex(index as u16), self.channels.get(*place as usize)?.0));
         self.places.iter().enumerate().filter_map(wanted)
     }
 
-    /// The rhythm in which its frames come.
+    /// Returns the rhythm of its frames.
     pub fn pace(&self) -> Pace {
         self.tail.as_ref().map_or(self.pace, |tail| tail.pace())
     }
 
-    /// Adds to the window what the tail has. The subscription that has it at a place waits for the next frame then,
-    /// unless it does already.
+    /// Adds the unread frames of the tail to the window. If `wait` gives the subscription and the slot's place in it,
+    /// registers for the next frame, unless already registered.
     pub fn catch_up(&mut self, wait: Option<(&Arc<Subscription>, u32)>) {
         let mut window = std::mem::take(&mut self.window);
         self.read_on(&mut window, wait);
         self.window = window;
     }
 
-    /// Takes all that came, in the place of what `into` has; nothing waits then.
+    /// Moves everything received into `into`, replacing its content; nothing is pending afterwards.
     pub fn take(&mut self, into: &mut TakenWindow, wait: (&Arc<Subscription>, u32)) {
         into.stream = self.stream;
         into.channels.clear();
         into.channels.extend_from_slice(&self.channels);
         into.window.clear();
-        // The memory of a wide stream does not stay with a narrow one.
+        // Do not keep the memory of a wide stream for a narrow one.
         into.window.fit(self.channels.len());
         std::mem::swap(&mut into.window, &mut self.window);
         into.window.channels.resize_with(self.channels.len(), Default::default);
@@ -180,7 +181,7 @@ impl Slot {
         if !fresh.in_place {
             return self.gather_cells(window, &fresh.arrived, (fresh.frame.cells(), fresh.texts));
         }
-        // The cells stand where the layout has them: only those that are wanted are looked at.
+        // Each cell is at its index in the layout, so only the wanted ones are read.
         self.begin(window, &fresh.arrived);
         for (channel, index) in window.channels.iter_mut().zip(&self.indexes) {
             let at = index.0 as usize;
@@ -207,7 +208,7 @@ impl Slot {
         }
     }
 
-    /// Adds one frame without its cells.
+    /// Adds the times and row of one frame, without its cells.
     fn begin(&self, window: &mut StreamWindow, frame: &Arrived) {
         window.begin(frame.time, frame.receive_time, frame.row);
         window.gap |= frame.gap | self.lacks_before.take();

@@ -1,5 +1,5 @@
-//! What comes before the tail: the history a subscription asked for, and what a stream or channel had before
-//! it was matched. Runs on a matcher thread, never under the fan-out's lock.
+//! Data before the tail: the history that a subscription asked for, and earlier rows of a stream or channel that was
+//! matched later. Runs on a matcher thread, never under the fan-out's lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::live::history::{Beside, Extent, GapSpans, Series};
 use crate::process::readers::{Leave, ReadError};
 use crate::text::json;
 
-/// Rows of a stream that a late match, or a client that comes back, takes along at most.
+/// Max rows of a stream sent to a late match or a reconnecting client.
 const CATCH_UP_ROWS: u64 = 4096;
-/// Rows before those that say where their sequence stood: frames may come out of order.
+/// Rows read before those, to find their last sequence; frames may arrive out of order.
 const BEFORE_ROWS: u64 = 64;
 
-/// Reads what streams and channels had before they were adopted, from the row that `from` says, and puts it in
-/// front of the subscription's windows. A damaged or expired block leaves its rows out; the rows of the update
-/// say which it holds. `gaps` tells of frames known missing among them.
+/// Reads the rows that streams and channels had before they were adopted, beginning at each given row, and puts them
+/// in front of the subscription's windows. Rows in damaged or expired blocks are left out; the rows of the update
+/// tell which it holds. `gaps` returns the times of frames known missing among them.
 ///
 /// # Errors
-/// The last scan that ended early.
+/// Returns the error of the last scan that ended early.
 pub fn catch_up<'a>(
     (view, epoch): (&View, u32),
     subscription: &Subscription,
@@ -35,7 +35,7 @@ pub fn catch_up<'a>(
     for (found, from) in found {
         match earlier(view, subscription, found, from) {
             Ok((mut window, before)) => {
-                // The ledger knows of a loss once its row is durable, up to a second after the frame that showed it.
+                // The ledger learns of a loss once its row is durable, up to a second after the frame that showed it.
                 let is_known = || has_gap(found.stream.id, window.time, before.time, gaps);
                 window.gap = window.frames > 0 && (before.sequence.lacks_any || is_known());
                 subscription.put_before(found.slot, window, epoch);
@@ -46,36 +46,37 @@ pub fn catch_up<'a>(
     outcome
 }
 
-/// Whether frames are known missing between a first and a last `time`, or after that of the row `before` the first.
+/// Returns whether frames are known missing between the first and last `time`, or after the `time` of the row
+/// `before` the first.
 fn has_gap(stream: StreamId, (first, last): (i64, i64), before: Option<i64>, gaps: &GapSpans<'_>) -> bool {
     let (first, last) = (first.min(last), first.max(last));
-    // What the store refused ends with the last frame refused, not with the next one it took.
+    // A gap of refused frames ends with the last refused frame, not with the next accepted one.
     let from = before.map_or(first, |before| first.min(before.saturating_add(1)));
-    // Other spans end with the frame that showed them: one that ends later is told with that frame.
+    // Other gaps end with the frame that showed them. One that ends later is reported with that frame.
     gaps(stream, &(from..last.saturating_add(1))).iter().any(|(_, to)| *to <= last)
 }
 
-/// Whether sequences are missing among the rows that a client missed, by those rows alone.
+/// Search for missing sequence numbers among the rows that a client missed, by those rows alone.
 #[derive(Debug, Default)]
 struct Sequence {
-    /// The session, the highest sequence before the rows or the first of the session, and the highest so far.
+    /// Session; highest sequence before the rows, or the first of the session; and highest sequence so far.
     session: Option<(u32, i64, i64)>,
-    /// Frames above where it stood.
+    /// Frames with a sequence above that starting point.
     frames: i64,
     lacks_any: bool,
 }
 
-/// What precedes the rows that a client missed.
+/// State before the rows that a client missed.
 #[derive(Debug, Default)]
 struct Before {
-    /// The `time` of the row before the first, if it can be read.
+    /// `time` of the row before the first, if it can be read.
     time: Option<i64>,
-    /// Of a stream whose frames all have rows.
+    /// Sequence, if all frames of the stream have rows.
     sequence: Sequence,
 }
 
 impl Before {
-    /// Reads it, as far as it can be read; `has_all`: the stream's frames all have rows.
+    /// Reads the state as far as possible. `has_all` tells whether all frames of the stream have rows.
     fn of(view: &View, stream: StreamId, first: u64, has_all: bool) -> Before {
         let mut before = Before::default();
         let rows = if has_all { BEFORE_ROWS } else { 1 };
@@ -96,7 +97,7 @@ impl Before {
 }
 
 impl Sequence {
-    /// What was added so far is what it stood at.
+    /// Makes the highest sequence so far the starting point.
     fn begin(&mut self) {
         self.session = self.session.map(|(session, _, highest)| (session, highest, highest));
         (self.frames, self.lacks_any) = (0, false);
@@ -117,13 +118,13 @@ impl Sequence {
         }
     }
 
-    /// Notes whether any are missing of the session so far.
+    /// Notes whether the session so far lacks any sequence.
     fn end(&mut self) {
         self.lacks_any |= self.session.is_some_and(|(_, stood, highest)| highest - stood > self.frames);
     }
 }
 
-/// The window of the rows; what precedes them, with what is missing among them.
+/// Reads a window of the rows before a match, and the state before it with what is missing among the rows.
 fn earlier(
     view: &View,
     subscription: &Subscription,
@@ -135,7 +136,7 @@ fn earlier(
         found.channels.iter().map(|c| subscription.place(found.slot, *c).unwrap_or_default()).collect();
     window.channels.resize_with(places.iter().max().map_or(0, |m| m + 1), Default::default);
     let first = from.max(found.start_row.saturating_sub(CATCH_UP_ROWS));
-    // What is left out within its bound has no row.
+    // Frames dropped by a reduction have no row.
     let has_all = found.stream.layout.channels.iter().all(|channel| channel.reduction == Reduction::None);
     let mut before = Before::of(view, found.stream.id, first, has_all);
     let scan = Scan {
@@ -162,31 +163,31 @@ fn earlier(
     Ok((window, before))
 }
 
-/// The history of a subscription, or a part of it: rows below each match's start row, and where the tails begin.
+/// History of a subscription, or a part of it: rows below each match's start row, and where the tails begin.
 #[derive(Debug)]
 pub struct HistoryMessage {
-    /// The client's number of the subscription.
+    /// Client's number for the subscription.
     pub id: i64,
-    /// What its streams had.
+    /// Histories of its streams.
     pub streams: Vec<StreamHistory>,
-    /// The row at which the tail of each stream begins.
+    /// Row at which the tail of each stream begins.
     pub rows: Vec<(StreamId, u64)>,
 }
 
-/// The history of one stream.
+/// History of one stream.
 #[derive(Debug)]
 pub struct StreamHistory {
-    /// Its channels.
+    /// Channels of the stream.
     pub series: Vec<Series>,
-    /// Times in which frames are known missing, nanoseconds since 1970 UTC.
+    /// Time ranges in which frames are known missing, nanoseconds since 1970 UTC.
     pub gaps: Vec<(i64, i64)>,
 }
 
 impl HistoryMessage {
-    /// Reads it, reduced to `points` buckets a channel over `grid`.
+    /// Reads the history of the matches, reduced to `points` buckets a channel over `grid`.
     ///
     /// # Errors
-    /// When a scan ends early.
+    /// Returns an error if a scan ends early.
     pub fn read(
         view: &View,
         id: i64,
@@ -198,20 +199,20 @@ impl HistoryMessage {
         let mut streams = Vec::with_capacity(found.len());
         for found in found {
             let columns: Vec<ChannelIndex> = found.channels.iter().map(|c| ChannelIndex(*c)).collect();
-            // Frames stamped ahead of our clock belong to the history too: the tail begins at a row, not a time.
+            // Include frames stamped ahead of our clock: the tail begins at a row, not a time.
             let (time, end_row) = (grid.start..found.end_time, found.start_row);
             let (leave, beside) = (leave.clone(), beside.clone());
             let extent = Extent { time, grid: grid.clone(), end_row, points, leave, beside };
             let series = history::read(view, &found.stream, &columns, &extent)?;
             streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
         }
-        // The tail of a playback begins at a time.
+        // In a playback the tail begins at a time, not a row.
         let tails = found.iter().filter(|found| found.start_row < u64::MAX);
         let rows = tails.map(|found| (found.stream.id, found.start_row)).collect();
         Ok(HistoryMessage { id, streams, rows })
     }
 
-    /// The message in JSON.
+    /// Returns the message in JSON.
     pub fn json(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 * 1024);
         out.extend_from_slice(b"{\"type\":\"history\",\"id\":");
@@ -247,7 +248,7 @@ impl HistoryMessage {
     }
 }
 
-/// The message that says what the held streams of a playback had before what is played: the last value of each channel.
+/// Creates the message with the last value of each channel of a playback's held streams before its place.
 pub fn state_of(view: &View, id: i64, round: u64, held: &[HeldStream]) -> Outgoing {
     let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(b"{\"type\":\"snapshot\",\"id\":");
@@ -297,7 +298,7 @@ fn write_cell(out: &mut Vec<u8>, cell: &StateCell) {
     out.push(b',');
     match cell.value.as_ref().map(|value| value.as_value()) {
         None => out.extend_from_slice(b"null"),
-        // As in updates: how many elements there are.
+        // As in updates, only the number of elements.
         Some(Value::Array(array)) => {
             json::push(out, &format!("{}[{}]", array.element().channel_type().name(), array.len()));
         }

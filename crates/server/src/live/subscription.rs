@@ -1,8 +1,8 @@
-//! A subscription: which channels it wants, and what it has gathered since its last update.
+//! Subscriptions: the channels that each wants, and the values since its last update.
 //!
-//! The connection reads on in the tails of its streams when an update is due: it takes stream after stream under a short
-//! lock each, and writes it outside. What it does not come for is merged into one window a stream, so a slow client
-//! costs no more memory than a fast one.
+//! When an update is due, the connection reads on in the tails of its streams: it takes stream after stream, with a
+//! short lock for each, and writes it outside the lock. Updates that it does not collect are merged into one window
+//! per stream, so a slow client takes no more memory than a fast one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use super::texts::Texts;
 use super::unplaced::Unplaced;
 use super::window::{StreamWindow, TakenWindow};
 
-/// Channel patterns of one subscription, those without wildcards found by name.
+/// Channel patterns of one subscription. Those without wildcards are looked up by name.
 #[derive(Debug, Default)]
 pub struct PatternSet {
     /// Patterns by the exact `table.channel` they name.
     exact: HashMap<String, Vec<(usize, Pattern)>>,
-    /// Those with wildcards, each once, with their places among the texts.
+    /// Patterns with wildcards, each once, with its positions among the texts.
     globs: Vec<(Pattern, Vec<usize>)>,
     texts: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl PatternSet {
     /// Parses patterns.
     ///
     /// # Errors
-    /// The first one that is none.
+    /// Returns the error of the first invalid pattern.
     pub fn parse(texts: Vec<String>) -> Result<PatternSet, strongback_store::PatternError> {
         let mut set = PatternSet::default();
         let mut known: HashMap<&str, usize> = HashMap::new();
@@ -57,25 +57,26 @@ impl PatternSet {
         Ok(set)
     }
 
-    /// How many patterns need a comparison with each channel.
+    /// Returns the number of patterns that must be compared with each channel.
     pub fn globs(&self) -> usize {
         self.globs.len()
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the patterns with wildcards.
     pub fn glob_bytes(&self) -> usize {
         self.globs.iter().map(|(pattern, _)| pattern.as_str().len()).sum()
     }
 
-    /// The bytes of all its patterns.
+    /// Returns the bytes of all its patterns.
     pub fn size_bytes(&self) -> usize {
         self.texts.iter().map(String::len).sum()
     }
 
-    /// The channels of a stream from one on that match; marks each pattern that does in `used`, if given.
+    /// Returns the matching channels of a stream, from index `from` on. Marks each matching pattern in `used`, if
+    /// given.
     ///
     /// # Errors
-    /// The steps that are left do not do.
+    /// Returns an error if the steps are used up.
     fn matching(
         &self,
         stream: &Stream,
@@ -84,7 +85,7 @@ impl PatternSet {
         steps: &mut Steps,
     ) -> Result<Vec<u16>, TooCostly> {
         let key = &stream.key;
-        // Tags are those of all its channels.
+        // Tags are the same for all channels of the stream.
         let mut taken = self.globs.len() as u64;
         let globs: Vec<(bool, &(Pattern, Vec<usize>))> =
             self.globs.iter().map(|glob| (glob.0.matches_tags_in(key, &mut taken), glob)).collect();
@@ -119,18 +120,18 @@ impl PatternSet {
         Ok(found)
     }
 
-    /// The patterns that are not marked.
+    /// Returns the patterns that are not marked.
     pub fn unused(&self, used: &[bool]) -> Vec<&str> {
         self.texts.iter().zip(used).filter(|(_, used)| !**used).map(|(text, _)| text.as_str()).collect()
     }
 
-    /// An empty marking for [`PatternSet::matches`].
+    /// Returns an empty marking for [`PatternSet::matches`].
     pub fn marks(&self) -> Vec<bool> {
         vec![false; self.texts.len()]
     }
 }
 
-/// What waits for the connection.
+/// Updates pending for the connection.
 #[derive(Debug, Default)]
 pub struct Pending {
     /// Streams of the subscription.
@@ -139,43 +140,43 @@ pub struct Pending {
     dirty: Vec<u32>,
     /// Epoch of the rows in the windows.
     pub epoch: u32,
-    /// Of a playback: that of what is in the windows.
+    /// Playback only: round of the data in the windows.
     pub round: Round,
-    /// Updates that a jump took away before the client had them, not yet told.
+    /// Updates discarded by a jump before the client got them, not yet reported.
     pub dropped: u64,
-    /// Whether what waits leaves at once, whatever the rate.
+    /// Whether pending updates are sent at once, whatever the rate.
     hurried: bool,
-    /// Streams whose rows went back, and to which row: the client is told before anything else.
+    /// Streams whose rows went back, and to which row. The client is told of these first.
     pub rewound: Vec<(StreamId, u64)>,
-    /// Memory for what tails say; empty between looks.
+    /// Buffer for notifications of tails; empty between polls.
     heard: Vec<(u32, u64)>,
 }
 
-/// What tails said since the connection looked. Locked for moments only: whoever fills tails does not wait for a
-/// connection that reads them.
+/// Notifications of tails since the connection polled. Locked only for moments, so that a thread filling tails does
+/// not wait for a connection that reads them.
 #[derive(Debug, Default)]
 struct TailNews {
-    /// Places of streams that have a frame, and where their tails end behind it.
+    /// Positions of streams that have a frame, with the ends of their tails.
     streams: Vec<(u32, u64)>,
-    /// Whether the connection was woken since it fell asleep.
+    /// Whether the connection was woken since it went to sleep.
     woken: bool,
-    /// When the first frame came since it left with what waited, nanoseconds since 1970 UTC.
+    /// Arrival of the first frame since pending updates were last taken, nanoseconds since 1970 UTC.
     since: Option<i64>,
 }
 
-/// A live subscription of one connection.
+/// Live subscription of one connection.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The client's number for it.
+    /// Client's number for the subscription.
     pub id: i64,
-    /// What it asked for.
+    /// Patterns of the wanted channels.
     pub patterns: PatternSet,
     pending: Mutex<Pending>,
-    /// Locked after `pending`, if with it.
+    /// Locked after `pending` if both are locked.
     told: Mutex<TailNews>,
-    /// Streams that were compared with the patterns, with their channels: the next look is at what changed since.
+    /// Streams already compared with the patterns, with their channels. The next search covers only changes since.
     looked: Mutex<StreamList>,
-    /// Channels that were found and for which there was no room.
+    /// Matching channels for which there was no room.
     unplaced: Mutex<Unplaced>,
     wake: Arc<Notify>,
 }
@@ -183,53 +184,53 @@ pub struct Subscription {
 /// Channels of a stream that match a subscription and are new to it.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// The stream as matched.
+    /// Stream at the time of the match.
     pub stream: Arc<Stream>,
-    /// Indexes of its channels.
+    /// Indexes of the matching channels.
     pub channels: Vec<u16>,
-    /// Place of the stream in the subscription, once adopted.
+    /// Position of the stream in the subscription, once adopted.
     pub slot: u32,
     /// Whether the stream is new to the subscription.
     pub new_stream: bool,
-    /// Where the tail begins: rows from here on reach the subscription's windows.
+    /// Start of the tail: rows from here on reach the subscription's windows.
     pub start_row: u64,
-    /// Of a playback: rows of this `time` or later reach them, nanoseconds since 1970 UTC.
+    /// Playback only: start of the tail by `time`, nanoseconds since 1970 UTC.
     pub end_time: i64,
     /// Whether frames are known missing between the row before and the first frame of the tail.
     pub lacks_before: bool,
 }
 
-/// A stream of a playback that is held.
+/// Held stream of a playback.
 #[derive(Debug)]
 pub struct HeldStream {
-    /// Its place in the subscription.
+    /// Position of the stream in the subscription.
     pub slot: u32,
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// The place behind which its window begins.
+    /// Place after which its window begins.
     pub since: FramePosition,
-    /// Its channels that are wanted.
+    /// Wanted channels of the stream.
     pub channels: Vec<(ChannelIndex, ChannelId)>,
 }
 
 impl Subscription {
-    /// A subscription that gathers nothing yet.
+    /// Creates a subscription without channels.
     pub fn new(id: i64, patterns: PatternSet, wake: Arc<Notify>, epoch: u32) -> Self {
         let pending = Mutex::new(Pending { epoch, ..Pending::default() });
         let (told, looked, unplaced) = (Mutex::default(), Mutex::default(), Mutex::default());
         Subscription { id, patterns, pending, told, looked, unplaced, wake }
     }
 
-    /// What waits; hold the lock for moments only.
+    /// Locks the pending updates; hold the lock for moments only.
     pub fn pending(&self) -> parking_lot::MutexGuard<'_, Pending> {
         self.pending.lock()
     }
 
-    /// Finds the channels that match among those that are new since the last look, and lets the windows of streams that
-    /// changed grow. Looks at no other stream, however many there are.
+    /// Finds matching channels among those that are new since the last search, and extends the windows of streams
+    /// that changed. Looks only at streams that changed.
     ///
     /// # Errors
-    /// The comparisons take too many steps. What was not looked at then is not looked at again.
+    /// Returns an error if the comparisons take too many steps. Streams skipped then are not searched later.
     pub fn find_new(
         &self,
         streams: &StreamList,
@@ -248,31 +249,33 @@ impl Subscription {
         Ok(found)
     }
 
-    /// Keeps matches for which there is no room. Whether there are more than are kept, and the client does not know.
+    /// Keeps matches for which there is no room. Returns whether some could not be kept and the client does not know
+    /// yet.
     pub fn keep(&self, left: &[Match]) -> bool {
-        // What it has of these streams may have wider types.
+        // Known channels of these streams may have wider types now.
         left.iter().for_each(|found| self.refresh(&found.stream));
         let mut unplaced = self.unplaced.lock();
         let not_kept = left.iter().filter(|found| !unplaced.keep(&found.stream, &found.channels)).count();
         not_kept > 0 && unplaced.tell_more()
     }
 
-    /// Takes back the matches that it keeps, of streams as they are now.
+    /// Removes and returns the kept matches, with the streams as they are now.
     pub fn take_kept(&self, streams: &StreamList) -> Vec<Match> {
         let kept = self.unplaced.lock().take(streams);
         kept.into_iter().map(|(stream, channels)| self.match_of(stream, channels)).collect()
     }
 
-    /// The channels of the smallest match that it keeps.
+    /// Returns the number of channels of the smallest kept match.
     pub fn fewest_kept(&self) -> Option<u64> {
         self.unplaced.lock().fewest()
     }
 
-    /// The channels of a stream that match, of those behind the first ones that were compared before. Only the
-    /// connection that owns the subscription calls it, one call at a time, so what it finds stays true until it adopts.
+    /// Returns the matching channels of a stream, except the first `compared` ones, which were compared before.
+    /// Called only by the connection that owns the subscription, one call at a time, so the result stays valid until
+    /// adopted.
     ///
     /// # Errors
-    /// The steps that are left do not do.
+    /// Returns an error if the steps are used up.
     pub fn find(
         &self,
         stream: &Arc<Stream>,
@@ -287,7 +290,7 @@ impl Subscription {
         Ok(Some(self.match_of(stream.clone(), channels)))
     }
 
-    /// A match of channels of a stream that are new to it, as it stands now.
+    /// Creates a match of channels of a stream that are new to the subscription, as of now.
     pub fn match_of(&self, stream: Arc<Stream>, channels: Vec<u16>) -> Match {
         let slot = self.pending.lock().by_stream.get(&stream.id).copied();
         Match {
@@ -301,16 +304,16 @@ impl Subscription {
         }
     }
 
-    /// Bytes by which its tables grow with what was found.
+    /// Returns the bytes by which its tables grow with these matches.
     pub fn table_bytes(&self, found: &[Match]) -> usize {
         let pending = self.pending.lock();
         let of = |found: &Match| Slot::table_bytes(pending.slots.get(found.slot as usize), &found.channels);
         found.iter().map(of).sum()
     }
 
-    /// Adds what was found. Called under the fan-out's lock, so that `start_row`, the stream's next row, is
-    /// exactly where the windows begin; their frames come from `tail`. Held streams gather, and their updates leave
-    /// after [`Subscription::release`].
+    /// Adds a match. Called under the fan-out's lock, so that `start_row`, the stream's next row, is exactly where
+    /// the windows begin; their frames come from `tail`. Held streams gather frames, and their updates are sent after
+    /// [`Subscription::release`].
     pub fn adopt(&self, found: &mut Match, start_row: u64, hold: bool, tail: Arc<Tail>) {
         found.start_row = start_row;
         let lacks_before = found.lacks_before;
@@ -321,7 +324,8 @@ impl Subscription {
         });
     }
 
-    /// As [`Subscription::adopt`], of a playback that stands at a place: what is played after it reaches the windows.
+    /// Adds a match as [`Subscription::adopt`] does, in a playback at `place`. Frames played after it reach the
+    /// windows.
     pub fn adopt_at(&self, found: &mut Match, place: FramePosition) {
         (found.start_row, found.end_time) = (u64::MAX, place.last_time_of(found.stream.id).saturating_add(1));
         self.take_in(found, true, |stream| Slot::new(stream, 0, place, None));
@@ -340,14 +344,14 @@ impl Subscription {
         slot.held |= hold;
     }
 
-    /// Of a playback: its streams, and the channels of each that are wanted.
+    /// Calls `each` with each stream of a playback and its wanted channels.
     pub fn wants(&self, mut each: impl FnMut(StreamId, &mut dyn Iterator<Item = ChannelIndex>)) {
         for slot in &self.pending.lock().slots {
             each(slot.stream, &mut slot.wanted().map(|(index, _)| index));
         }
     }
 
-    /// Of a playback: streams that are held, and what the client must know of them before they are let go.
+    /// Returns the round of a playback and its held streams, whose state the client needs before they are released.
     pub fn held(&self) -> (Round, Vec<HeldStream>) {
         let pending = self.pending.lock();
         let of = |(at, slot): (usize, &Slot)| HeldStream {
@@ -359,8 +363,8 @@ impl Subscription {
         (pending.round, pending.slots.iter().enumerate().filter(|(_, slot)| slot.held).map(of).collect())
     }
 
-    /// A playback jumps to a place: what was gathered is not part of what comes, which is held until the client was
-    /// told. `lost` says whether windows that wait count as dropped.
+    /// Begins a round of a playback at `place` after a jump. Discards all windows and holds all streams until the
+    /// client has the new state. `lost` tells whether pending windows count as dropped.
     pub fn begin_round(&self, round: Round, place: FramePosition, lost: bool) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
@@ -373,7 +377,8 @@ impl Subscription {
         }
     }
 
-    /// Lets what waits go at once. Whether anything waits: of streams that are held, until the client was told.
+    /// Sends pending updates at once. Returns whether there are any, including those of held streams, which wait for
+    /// release.
     pub fn hurry(&self) -> bool {
         let mut pending = self.pending.lock();
         let waits = !pending.dirty.is_empty();
@@ -386,7 +391,7 @@ impl Subscription {
         waits
     }
 
-    /// Takes over widened types of a stream whose channels it has.
+    /// Applies widened types of a stream whose channels it has.
     pub fn refresh(&self, stream: &Stream) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
@@ -395,12 +400,12 @@ impl Subscription {
         }
     }
 
-    /// Where a channel stands in the windows of its stream.
+    /// Returns the position of a channel in the windows of its stream.
     pub fn place(&self, slot: u32, channel: u16) -> Option<usize> {
         self.pending.lock().slots.get(slot as usize)?.place(channel)
     }
 
-    /// Lets the updates of held streams go, unless a playback jumped since `round`.
+    /// Releases the updates of held streams, unless a playback jumped since `round`.
     pub fn release(&self, slots: impl IntoIterator<Item = u32>, round: Round) {
         let mut pending = self.pending.lock();
         if pending.round != round {
@@ -421,8 +426,8 @@ impl Subscription {
         }
     }
 
-    /// A tail has the frame that the stream at a place waited for, and ends behind it. Called at `now` under the
-    /// fan-out's lock.
+    /// Notes that a tail, which now ends at `end`, got the frame for which the stream at a position waited. Called at
+    /// `now` under the fan-out's lock.
     pub fn told(&self, slot: u32, end: u64, now: i64) {
         let mut told = self.told.lock();
         told.streams.push((slot, end));
@@ -433,7 +438,7 @@ impl Subscription {
         }
     }
 
-    /// Takes in what tails said.
+    /// Processes the notifications of tails.
     fn hear(self: &Arc<Self>, pending: &mut Pending) {
         let mut heard = std::mem::take(&mut pending.heard);
         std::mem::swap(&mut self.told.lock().streams, &mut heard);
@@ -444,7 +449,7 @@ impl Subscription {
                 continue;
             }
             if at.next >= end {
-                // It left with a larger one already.
+                // The frame was already sent with an earlier update.
                 at.catch_up(Some((self, slot)));
                 if at.window.is_empty() {
                     continue;
@@ -456,7 +461,8 @@ impl Subscription {
         pending.heard = heard;
     }
 
-    /// It leaves with what waits, and answers since when. Of a view with a rhythm frames wake nobody until its next time.
+    /// Notes that pending updates are being taken. Returns when the first of their frames arrived. If `paced`, frames
+    /// do not wake the connection until its next due time.
     fn leave(&self, paced: bool) -> Option<i64> {
         let mut told = self.told.lock();
         let since = told.since.take();
@@ -469,19 +475,19 @@ impl Subscription {
         since
     }
 
-    /// Whether it falls asleep: nothing was said since [`Subscription::hear`].
+    /// Returns whether the connection may sleep, as no notification arrived since [`Subscription::hear`].
     fn sleep(&self) -> bool {
         let mut told = self.told.lock();
         told.woken = !told.streams.is_empty();
         !told.woken
     }
 
-    /// Reads on to the end of a tail that is full. Called under the fan-out's lock.
+    /// Reads to the end of a full tail. Called under the fan-out's lock.
     pub fn catch_up(&self, slot: u32) {
         self.pending.lock().slots[slot as usize].catch_up(None);
     }
 
-    /// Adds a frame that no tail takes. Called under the fan-out's lock, in row order.
+    /// Adds a frame that does not fit into a tail. Called under the fan-out's lock, in row order.
     pub fn add(&self, slot: u32, fresh: &Fresh<'_>) {
         let mut pending = self.pending.lock();
         let at = &mut pending.slots[slot as usize];
@@ -490,7 +496,7 @@ impl Subscription {
         self.filled(&mut pending, slot);
     }
 
-    /// Adds a frame that is played. Called under the fan-out's lock, in the order of playing.
+    /// Adds a frame of a playback. Called under the fan-out's lock, in playing order.
     pub fn play<'a>(
         &self,
         slot: u32,
@@ -516,14 +522,14 @@ impl Subscription {
         }
     }
 
-    /// Puts what was read from the store in front of a held stream's window: what a stream or channel had
-    /// before it was matched. `epoch` is that of what was read.
+    /// Puts rows read from the store in front of a held stream's window: what a stream or channel had before it was
+    /// matched. `epoch` is that of the rows.
     pub fn put_before(&self, slot: u32, mut earlier: StreamWindow, epoch: u32) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         let at = &mut pending.slots[slot as usize];
         if epoch != pending.epoch {
-            // The store was reopened meanwhile, and some of it went back.
+            // The store was reopened in the meantime, and some of the rows went back.
             earlier.rewind(at.told_row);
         }
         let later = std::mem::replace(&mut at.window, earlier);
@@ -534,7 +540,7 @@ impl Subscription {
         }
     }
 
-    /// The store was reopened: rows at and above those of `next_row` are void.
+    /// Applies a reopening of the store: rows at and above those of `next_row` are void.
     pub fn rewind(&self, epoch: u32, next_row: impl Fn(StreamId) -> u64) {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
@@ -553,8 +559,8 @@ impl Subscription {
         }
     }
 
-    /// The epoch, and of each stream that the client knows of the row below which it was told all. A stream that it
-    /// does not know of yet is left out: its first rows are still to come.
+    /// Returns the epoch and, for each stream that the client knows, the row below which it was told everything.
+    /// Streams not yet announced are left out, as their first rows are still to be sent.
     pub fn position(&self) -> (u32, Vec<(StreamId, u64)>) {
         let pending = self.pending.lock();
         let known = pending.slots.iter().filter(|slot| slot.announced);
@@ -562,13 +568,14 @@ impl Subscription {
         (pending.epoch, known.map(|slot| (slot.stream, row(slot))).collect())
     }
 
-    /// Whether anything waits.
+    /// Returns whether any update is pending.
     pub fn is_dirty(&self) -> bool {
         let pending = self.pending.lock();
         !pending.dirty.is_empty() || !pending.rewound.is_empty() || !self.told.lock().streams.is_empty()
     }
 
-    /// Begins to take what is due, or says when to look again. Until then frames wake nobody, unless it waits for them.
+    /// Begins to take the update if it is due, or returns when to look again. Until then frames do not wake the
+    /// connection, unless it waits for them.
     pub fn take_due(self: &Arc<Self>, turn: &UpdateTurn, into: &mut TakenUpdate) -> Due {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
@@ -604,13 +611,13 @@ impl Subscription {
         }
     }
 
-    /// Whether what waits leaves at once.
+    /// Returns whether pending updates are sent at once.
     #[cfg(test)]
     pub fn is_hurried(&self) -> bool {
         self.pending.lock().hurried
     }
 
-    /// Begins to take what waits, due or not.
+    /// Begins to take pending updates, due or not.
     #[cfg(test)]
     pub fn begin(self: &Arc<Self>, into: &mut TakenUpdate) {
         let mut pending = self.pending.lock();
@@ -619,14 +626,14 @@ impl Subscription {
         self.leave(false);
     }
 
-    /// Hands over each window of what it began to take.
+    /// Passes each window of the update begun to `tell`.
     pub fn take(self: &Arc<Self>, taken: &mut TakenUpdate, mut tell: impl FnMut(&TakenWindow)) {
         for at in taken.due.drain(..) {
             let mut pending = self.pending.lock();
             let is_of_before = pending.epoch != taken.epoch;
             let slot = &mut pending.slots[at as usize];
-            // Meanwhile it was held, as a playback jumped or channels were added, or the store was reopened: something is
-            // told first.
+            // In the meantime the slot was held (a playback jumped or channels were added), or the store was
+            // reopened; the client must be told of that first.
             if slot.held || !slot.dirty || is_of_before {
                 if slot.dirty {
                     pending.dirty.push(at);
@@ -643,7 +650,7 @@ impl Subscription {
 }
 
 impl Pending {
-    /// Until when what waits waits for a frame that is about to come, if it does.
+    /// Returns until when pending updates wait for a frame that is about to arrive, or `None` if they do not wait.
     fn wait_until(&self, turn: &UpdateTurn, period_ns: i64) -> Option<i64> {
         let mut until: Option<i64> = None;
         for at in self.dirty.iter().filter(|at| !self.slots[**at as usize].held) {
@@ -656,7 +663,7 @@ impl Pending {
         until
     }
 
-    /// Reads on, so that the next frame of what waits wakes the connection.
+    /// Reads on, so that the next frame of a pending stream wakes the connection.
     fn catch_up(&mut self, subscription: &Arc<Subscription>) {
         for at in &self.dirty {
             let slot = &mut self.slots[*at as usize];
@@ -676,44 +683,44 @@ impl Pending {
     }
 }
 
-/// Where a subscription stands in its rhythm.
+/// Timing of a subscription's next update.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateTurn {
     /// The server's clock, nanoseconds since 1970 UTC.
     pub now: i64,
-    /// How long an update has been due, nanoseconds; negative before its time.
+    /// Time since an update became due, nanoseconds; negative before.
     pub overdue_ns: i64,
-    /// The time between updates, nanoseconds, if it is long enough to wait for fresh frames.
+    /// Time between updates, nanoseconds, if it is long enough to wait for fresh frames.
     pub paced_ns: Option<i64>,
 }
 
-/// What a connection does about a subscription.
+/// Next action of a connection for a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing: the next frame wakes it.
+    /// Sleep; the next frame wakes it.
     Nothing,
     /// Look again when an update is due.
     AtItsTime,
     /// Look again after this time, or when a frame wakes it.
     After(Duration),
-    /// Take and send what there is.
+    /// Take and send pending updates.
     Now,
 }
 
-/// What is on its way to the client. Reused between updates.
+/// Update on its way to the client. Reused between updates.
 #[derive(Debug, Default)]
 pub struct TakenUpdate {
-    /// Streams of which windows are still to be taken.
+    /// Positions of streams whose windows are still to be taken.
     due: Vec<u32>,
-    /// Epoch of their rows.
+    /// Epoch of the rows.
     pub epoch: u32,
-    /// Updates that a jump of a playback took away.
+    /// Updates discarded by a jump of a playback.
     pub dropped: u64,
-    /// Rewinds to tell first.
+    /// Rewinds to report first.
     pub rewound: Vec<(StreamId, u64)>,
-    /// Updates that were due and are merged into this one, as the connection comes so late.
+    /// Updates that were due and are merged into this one, because the connection was late.
     pub missed: u64,
-    /// The stream that is being told.
+    /// Window of the stream being sent.
     window: TakenWindow,
 }
 

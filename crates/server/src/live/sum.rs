@@ -1,18 +1,18 @@
-//! Sums of numbers as large as they get, for means.
+//! Overflow-free sums, for means.
 
-/// A sum of finite numbers, whose mean is one even where the sum is none.
+/// Sum of finite numbers whose mean is finite even where the plain sum would overflow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     value: f64,
-    /// Whether the value is that of numbers times [`Sum::SCALE`].
+    /// Whether `value` is scaled by [`Sum::SCALE`].
     is_scaled: bool,
 }
 
 impl Sum {
-    /// A power of two, by which no sum of numbers as large as they get is too large.
+    /// Power of two that keeps a sum of any finite numbers from overflowing.
     const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
 
-    /// The sum of so many numbers of this mean.
+    /// Returns the sum of `count` numbers with this mean.
     pub fn of_mean(mean: f64, count: u64) -> Sum {
         let value = mean * count as f64;
         if value.is_finite() {
@@ -22,7 +22,7 @@ impl Sum {
         }
     }
 
-    /// One number.
+    /// Returns the sum of a single number.
     #[inline]
     pub fn of(number: f64) -> Sum {
         Sum { value: number, is_scaled: false }
@@ -43,7 +43,7 @@ impl Sum {
         };
     }
 
-    /// The mean of so many numbers that it is the sum of.
+    /// Returns the mean of the `count` numbers in the sum.
     pub fn over(self, count: u64) -> f64 {
         let mean = self.value / count as f64;
         if self.is_scaled { mean / Sum::SCALE } else { mean }

@@ -1,8 +1,8 @@
-//! The newest frames of a stream, for the subscriptions that show it.
+//! Newest frames of a stream, for the subscriptions that show it.
 //!
-//! A frame is put here once, however many look at it: each subscription reads on from where it stands when its update
-//! is due, on its own thread. So a thousand screens do not hold up the source. Whoever has read all waits, and is told
-//! of the next frame; whoever does not come for so long that the tail is full has its frames pressed upon it.
+//! A frame is stored here once, however many subscriptions read it. Each subscription reads on from its own position
+//! when its update is due, on its own thread, so that a thousand screens do not hold up the source. A reader that has
+//! read everything waits and is notified of the next frame. A reader that lets the tail fill up is made to catch up.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -12,56 +12,56 @@ use super::pace::Pace;
 use super::subscription::Subscription;
 use super::texts::Texts;
 
-/// Bytes of frames that a stream keeps for its readers.
+/// Max bytes of frames that a stream keeps for its readers.
 const BYTES_MAX: usize = 128 << 10;
-/// Bytes of a frame, at most: a larger one is handed to each reader at once.
+/// Max bytes of a frame in a tail. Larger frames are handed to each reader at once.
 const FRAME_BYTES_MAX: usize = BYTES_MAX / 8;
 
-/// A frame on its way into windows, without its cells.
+/// Times and row of a frame, without its cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived {
     /// `time`, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// `receive_time`, likewise.
+    /// `receive_time`, nanoseconds since 1970 UTC.
     pub receive_time: i64,
-    /// Its row, if it was stored.
+    /// Row of the frame, if it was stored.
     pub row: Option<u64>,
     /// Whether frames are known missing before it.
     pub gap: bool,
 }
 
-/// A frame that was just appended.
+/// Frame that was just appended.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh<'a> {
-    /// Its times, row, and whether frames are missing before it.
+    /// Times and row of the frame, and whether frames are missing before it.
     pub arrived: Arrived,
-    /// It.
+    /// Cells and head of the frame.
     pub frame: FrameRef<'a>,
-    /// Its long texts.
+    /// Long texts of the frame.
     pub texts: &'a Texts,
-    /// Whether its cells stand where the layout has them: [`FrameRef::is_in_place`].
+    /// Whether each cell is at its channel's index in the layout: [`FrameRef::is_in_place`].
     pub in_place: bool,
 }
 
-/// A stream in a subscription.
+/// One stream of a subscription, as a reader of its tail.
 #[derive(Clone, Debug)]
 pub struct TailReader {
-    /// The subscription.
+    /// Subscription that reads.
     pub subscription: Arc<Subscription>,
-    /// The stream's place in it.
+    /// Position of the stream in the subscription.
     pub slot: u32,
 }
 
-/// What keeps a frame out of a tail.
+/// Reason why a tail does not take a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room until all have read what is there.
+    /// Full tail: no space until all readers have caught up.
     Full,
-    /// It is too large for any.
+    /// Frame too large for any tail.
     TooLarge,
 }
 
-/// Frames of one stream. Pushed to and emptied under the fan-out's lock only.
+/// Newest frames of one stream. Pushed to and cleared under the fan-out's lock only.
 #[derive(Debug)]
 pub struct Tail {
     clock: Clock,
@@ -75,7 +75,7 @@ struct KeptFrame {
     /// Number of the first frame.
     first: u64,
     pace: Pace,
-    /// Those that have read all, and are told of the next frame.
+    /// Readers that have read everything, to be notified of the next frame.
     waiting: Vec<TailReader>,
 }
 
@@ -92,12 +92,12 @@ impl KeptFrame {
 }
 
 impl Tail {
-    /// Of a stream with this clock, without frames.
+    /// Creates an empty tail for a stream with this clock.
     pub fn new(clock: Clock) -> Tail {
         Tail { clock, kept: Mutex::default() }
     }
 
-    /// The frame as its readers see it, who share its long texts.
+    /// Returns the frame in the form in which readers get it, with shared long texts.
     pub fn fresh<'a>(&self, (frame, texts): (FrameRef<'a>, &'a Texts), row: Option<u64>, gap: bool) -> Fresh<'a> {
         let head = frame.head();
         let time = match self.clock {
@@ -108,11 +108,11 @@ impl Tail {
         Fresh { arrived, frame, texts, in_place: frame.is_in_place() }
     }
 
-    /// Adds a frame that came at `now`; `told` gets those that waited for it, of `readers` in all, and where the tail
-    /// ends then.
+    /// Adds a frame that arrived at `now`. Appends the readers that waited for it, of `readers` in total, to `told`,
+    /// each with the new end of the tail.
     ///
     /// # Errors
-    /// The tail is full, or the frame too large for any; nothing changed.
+    /// Returns an error if the tail is full or the frame too large for any; nothing changes then.
     pub fn push(
         &self,
         fresh: &Fresh<'_>,
@@ -139,50 +139,50 @@ impl Tail {
         Ok(())
     }
 
-    /// Forgets the frames: all have read them.
+    /// Removes all frames; all readers must have read them.
     pub fn clear(&self) {
         self.kept.lock().clear();
     }
 
-    /// Where a reader begins that wants none of what is there.
+    /// Returns the position after the last frame, where new readers begin.
     pub fn end(&self) -> u64 {
         self.kept.lock().next()
     }
 
-    /// A reader waits for the next frame.
+    /// Registers a reader for the next frame.
     pub fn wait(&self, reader: TailReader) {
         self.kept.lock().waiting.push(reader);
     }
 
-    /// The rhythm in which frames come.
+    /// Returns the rhythm in which frames arrive.
     pub fn pace(&self) -> Pace {
         self.kept.lock().pace
     }
 
-    /// A frame came at `now` that was not pushed.
+    /// Records that a frame arrived at `now` that was not pushed.
     pub fn passed(&self, now: i64) {
         self.kept.lock().pace.frame(now);
     }
 
-    /// The frames from `from` on, for a reader that stands there.
+    /// Returns the frames from number `from` on.
     pub fn from(&self, from: u64) -> UnreadRows<'_> {
         UnreadRows { kept: self.kept.lock(), from }
     }
 
-    /// Forgets a reader that waits.
+    /// Removes a subscription from the waiting readers.
     pub fn forget(&self, subscription: &Arc<Subscription>) {
         self.kept.lock().waiting.retain(|reader| !Arc::ptr_eq(&reader.subscription, subscription));
     }
 }
 
-/// What a reader has not seen. Nobody pushes while it is held.
+/// Frames that a reader has not read. The tail is locked while this exists.
 pub struct UnreadRows<'a> {
     kept: MutexGuard<'a, KeptFrame>,
     from: u64,
 }
 
 impl UnreadRows<'_> {
-    /// Them, in order.
+    /// Returns the unread frames, in order.
     pub fn frames(&self) -> impl Iterator<Item = Fresh<'_>> {
         let skipped = self.from.saturating_sub(self.kept.first) as usize;
         self.kept.arrived.iter().enumerate().skip(skipped).map(|(at, (arrived, in_place, texts))| Fresh {
@@ -193,12 +193,12 @@ impl UnreadRows<'_> {
         })
     }
 
-    /// Where the reader stands behind them.
+    /// Returns the position after the unread frames.
     pub fn end(&self) -> u64 {
         self.kept.next()
     }
 
-    /// The reader waits for the next one.
+    /// Registers the reader for the next frame.
     pub fn wait(&mut self, reader: TailReader) {
         self.kept.waiting.push(reader);
     }

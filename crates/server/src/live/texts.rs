@@ -1,4 +1,4 @@
-//! Long texts of a frame, held once however many windows show them.
+//! Long texts of a frame, stored once however many windows show them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use strongback_store::ChannelIndex;
 
-/// Texts from this size on are shared: copies of shorter ones cost about as much as the rest of a window.
+/// Min size of texts that are shared. Copying shorter ones costs about as much as the rest of a window.
 pub const SHARED_BYTES_MIN: usize = 256;
 
-/// A text in a window.
+/// Text in a window.
 #[derive(Clone, Debug)]
 pub enum Text {
-    /// The window's own copy.
+    /// Copy owned by the window.
     Own(String),
-    /// That of its frame.
+    /// Text shared with other windows of the same frame.
     Shared(Arc<str>),
 }
 
 impl Text {
-    /// It.
+    /// Returns the text as a string slice.
     pub fn as_str(&self) -> &str {
         match self {
             Text::Own(text) => text,
@@ -27,7 +27,7 @@ impl Text {
         }
     }
 
-    /// Whether another is the same text. Two that are shared may be one, which takes no comparison.
+    /// Returns whether both texts are equal. Skips the comparison if they share one allocation.
     pub fn is(&self, other: &Text) -> bool {
         match (self, other) {
             (Text::Shared(one), Text::Shared(other)) if Arc::ptr_eq(one, other) => true,
@@ -35,7 +35,7 @@ impl Text {
         }
     }
 
-    /// Becomes a copy of a text, in the memory that it has.
+    /// Replaces the text with a copy of `text`, reusing its memory.
     pub fn set(&mut self, text: &str) {
         match self {
             Text::Own(own) => {
@@ -47,18 +47,18 @@ impl Text {
     }
 }
 
-/// The long texts of one frame, each copied when the first window takes it.
+/// Long texts of one frame, each copied when the first window takes it.
 #[derive(Debug, Default)]
 pub struct Texts {
     by_channel: RefCell<BTreeMap<ChannelIndex, Arc<str>>>,
 }
 
 impl Texts {
-    /// The text of a channel, to be shared.
+    /// Returns the shared text of a channel.
     pub fn share(&self, channel: ChannelIndex, text: &str) -> Arc<str> {
         let mut by_channel = self.by_channel.borrow_mut();
         let shared = by_channel.entry(channel).or_insert_with(|| Arc::from(text));
-        // A frame may name a channel twice.
+        // A frame may contain a channel twice.
         if **shared != *text {
             *shared = Arc::from(text);
         }

@@ -1,11 +1,11 @@
-//! Channels that a subscription matches and for which there was no room: kept by their numbers, so that no pattern is
-//! compared again once there is some.
+//! Channels that match a subscription but for which there was no room. Kept by number, so that no pattern has to be
+//! matched again once there is room.
 
 use std::sync::Arc;
 
 use strongback_store::{Stream, StreamId, StreamKey, StreamList};
 
-/// Most streams that are kept of a subscription, and most runs of neighbouring channels of theirs: about 40 KiB.
+/// Max streams kept for a subscription, and max runs of adjacent channels in them: about 40 KiB.
 const STREAMS_MAX: usize = 256;
 const RUNS_MAX: usize = 2048;
 
@@ -13,7 +13,7 @@ const RUNS_MAX: usize = 2048;
 #[derive(Debug, Default)]
 pub struct Unplaced {
     streams: Vec<UnplacedStream>,
-    /// Over all streams.
+    /// Number of runs over all streams.
     runs: usize,
     /// Whether the client was told that there are more than are kept.
     is_more_told: bool,
@@ -22,14 +22,14 @@ pub struct Unplaced {
 #[derive(Debug)]
 struct UnplacedStream {
     id: StreamId,
-    /// Once the store was opened anew, the number may be another stream's.
+    /// Key of the stream, since the number may belong to another stream after the store is reopened.
     key: StreamKey,
-    /// The first and the last channel of each run.
+    /// First and last channel of each run.
     runs: Vec<(u16, u16)>,
 }
 
 impl Unplaced {
-    /// Keeps channels of a stream; whether there was a place for them.
+    /// Keeps channels of a stream. Returns false if there is no space for them.
     pub fn keep(&mut self, stream: &Stream, channels: &[u16]) -> bool {
         let runs = runs_of(channels);
         let at = self.streams.iter().position(|kept| kept.id == stream.id && kept.key == stream.key);
@@ -44,8 +44,8 @@ impl Unplaced {
         true
     }
 
-    /// Hands out all that is kept, the oldest first, with the streams as they are now. Those that are no more are
-    /// forgotten.
+    /// Removes and returns all kept channels, oldest first, with the streams as they are now. Channels of streams
+    /// that no longer exist are dropped.
     pub fn take(&mut self, streams: &StreamList) -> Vec<(Arc<Stream>, Vec<u16>)> {
         self.runs = 0;
         let of = |kept: UnplacedStream| {
@@ -57,20 +57,20 @@ impl Unplaced {
         std::mem::take(&mut self.streams).into_iter().filter_map(of).collect()
     }
 
-    /// The channels of the stream that has the fewest, if any is kept.
+    /// Returns the number of channels of the kept stream with the fewest, if there is one.
     pub fn fewest(&self) -> Option<u64> {
         let count =
             |kept: &UnplacedStream| kept.runs.iter().map(|(first, last)| u64::from(last - first) + 1).sum::<u64>();
         self.streams.iter().map(count).min()
     }
 
-    /// Notes that the client is told that there are more than are kept; whether it does not know yet.
+    /// Notes that the client is told that some were not kept. Returns whether it did not know yet.
     pub fn tell_more(&mut self) -> bool {
         !std::mem::replace(&mut self.is_more_told, true)
     }
 }
 
-/// The first and the last of each run of channels that follow one another.
+/// Returns the first and last channel of each run of consecutive channels.
 fn runs_of(channels: &[u16]) -> Vec<(u16, u16)> {
     channels.chunk_by(|one, next| one.checked_add(1) == Some(*next)).map(|run| (run[0], run[run.len() - 1])).collect()
 }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(unplaced.fewest(), None);
         assert!(unplaced.keep(&wide, &[0, 1, 2, 7, 19]) && unplaced.keep(&narrow, &[1]) && unplaced.keep(&wide, &[9]));
         assert_eq!((unplaced.runs, unplaced.fewest()), (5, Some(1)));
-        // One of another name has the number now.
+        // Its number now belongs to a stream with another key.
         unplaced.streams.push(UnplacedStream { id: narrow.id, key: StreamKey::new("gone", []), runs: vec![(0, 1)] });
         let told = |kept: Vec<(Arc<Stream>, Vec<u16>)>| {
             kept.into_iter().map(|(stream, channels)| (stream.id, channels)).collect::<Vec<_>>()
@@ -123,7 +123,7 @@ mod tests {
         let wide = stream(&store, "wide", 4_096);
         let scattered: Vec<u16> = (0..RUNS_MAX as u16).map(|n| 2 * n).collect();
         assert!(!unplaced.keep(&wide, &[scattered.as_slice(), &[4_500]].concat()));
-        // However many there are, neighbours are one run.
+        // Adjacent channels are one run, however many they are.
         let all: Vec<u16> = (0..4_096).collect();
         assert!(unplaced.keep(&wide, &all) && unplaced.runs == 1);
         for n in 1..STREAMS_MAX {

@@ -1,5 +1,5 @@
-//! What a subscription has gathered of one stream since its last update: per channel count, first, last,
-//! min, max and mean, so that no reduction of rate hides a spike.
+//! Values of one stream since the last update of a subscription: count, first, last, min, max and mean per channel,
+//! so that no reduction of rate hides a spike.
 
 use strongback_store::{Bucket, ChannelId, ChannelIndex, ChannelType, OwnedValue, StreamId, Value};
 
@@ -8,13 +8,13 @@ use super::sum::Sum;
 use super::texts::{SHARED_BYTES_MIN, Text, Texts};
 use crate::text::json;
 
-/// Memory of so few channels is not worth giving back.
+/// Channels whose memory is too small to be worth releasing.
 const FEW_CHANNELS: usize = 4;
-/// So many changes of a text are told apart from more.
+/// Number of text changes that are counted; more are not distinguished.
 const CHANGES_KNOWN: u8 = 2;
 
-/// One channel within a window. Values keep the type they came in; they are converted to the channel's
-/// type when written.
+/// One channel within a window. Values keep the type in which they arrived and are converted to the channel's type
+/// when written.
 #[derive(Clone, Debug, Default)]
 pub struct ChannelWindow {
     count: u64,
@@ -22,20 +22,20 @@ pub struct ChannelWindow {
     sum: Sum,
     first: Packed,
     last: Packed,
-    /// None until a value that is not NaN came; never for text.
+    /// Min and max; `None` until a value other than NaN arrives, and always for text.
     range: Option<(Packed, Packed)>,
-    /// Smallest and largest finite value where the range has an infinite one; none if no value is finite, or
-    /// where that is not known.
+    /// Min and max of the finite values if the range contains an infinite one. `None` if no value is finite or they
+    /// are not known.
     finite_range: Option<Box<(Packed, Packed)>>,
     text: Option<Box<TextWindow>>,
 }
 
-/// What came of a channel of text within a window.
+/// Texts of a channel within a window.
 #[derive(Clone, Debug)]
 struct TextWindow {
     first: Text,
     last: Text,
-    /// How often a text was not the one before: 2 means at least as often.
+    /// Number of times that the text differed from the one before; 2 means two or more.
     changes: u8,
 }
 
@@ -44,18 +44,18 @@ impl TextWindow {
         TextWindow { first: text.clone(), last: text, changes: 0 }
     }
 
-    /// Notes whether a text is not the one that it comes next to.
+    /// Counts a change of text, if there was one.
     fn note(&mut self, has_changed: bool) {
         self.changes = self.changes.saturating_add(u8::from(has_changed)).min(CHANGES_KNOWN);
     }
 
-    /// Notes whether a text is not the last one. Compares none where that says nothing new.
+    /// Counts a change if the text differs from the last one. Skips the comparison once enough changes are counted.
     fn note_behind(&mut self, text: &Text) {
         let has_changed = self.changes < CHANGES_KNOWN && !self.last.is(text);
         self.note(has_changed);
     }
 
-    /// Whether it changed more often than its first and its last text say.
+    /// Returns whether it changed more often than its first and last text show.
     fn is_restless(&self) -> bool {
         self.changes >= CHANGES_KNOWN || self.changes > 0 && self.first.is(&self.last)
     }
@@ -87,7 +87,7 @@ impl Packed {
         }
     }
 
-    /// Whether it is below another one; `kind` is its type.
+    /// Returns whether it is below another value; `kind` is its type.
     fn is_below(self, other: Packed, kind: ChannelType) -> bool {
         match kind {
             ChannelType::F64 if self.code == other.code => f64::from_bits(self.bits) < f64::from_bits(other.bits),
@@ -99,7 +99,7 @@ impl Packed {
     }
 }
 
-/// Takes a range into another one.
+/// Extends a range to include another one.
 fn widen(range: &mut (Packed, Packed), other: (Packed, Packed)) {
     let is_less = |a: Packed, b: Packed| a.value().zip(b.value()).is_some_and(|(a, b)| a.is_less(&b));
     if is_less(other.0, range.0) {
@@ -110,23 +110,23 @@ fn widen(range: &mut (Packed, Packed), other: (Packed, Packed)) {
     }
 }
 
-/// What a window holds of a channel of numbers or truth values, all in one type.
+/// Values of a numeric or boolean channel within a window, all of one type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Numbers {
-    /// The channel's type; where newer values do not fit it, one that holds them.
+    /// Type of the values: the channel's, or a wider one if newer values do not fit it.
     pub channel_type: ChannelType,
-    /// The first value, as of [`Value::bits`].
+    /// Bits of the first value, as of [`Value::bits`].
     pub first: u64,
-    /// The last value.
+    /// Bits of the last value.
     pub last: u64,
-    /// Smallest and largest value; none where only NaN came.
+    /// Bits of the min and max; `None` if all values were NaN.
     pub range: Option<(u64, u64)>,
     /// Mean of the finite values, if there are any.
     pub mean: Option<f64>,
 }
 
 impl ChannelWindow {
-    /// What the store says of a piece of time of a channel of numbers or truth values; none of text.
+    /// Creates a window from a bucket of a numeric or boolean channel, or returns `None` for text.
     pub fn of(bucket: &Bucket) -> Option<ChannelWindow> {
         let plain = |value: &OwnedValue| match value {
             OwnedValue::Plain(value) => Some(Packed::of(*value)),
@@ -153,7 +153,7 @@ impl ChannelWindow {
                 size = blob.to_string();
                 Some(size.as_str())
             }
-            // A screen shows how many elements came; whoever wants them asks for the state or the history.
+            // Show only the number of elements; clients can get the values from the state or the history.
             Value::Array(array) => {
                 size = format!("{}[{}]", array.element().channel_type().name(), array.len());
                 Some(size.as_str())
@@ -176,7 +176,7 @@ impl ChannelWindow {
         self.add_number(value.channel_type(), value.bits());
     }
 
-    /// Adds a value of a channel of a frame, whose long texts are shared.
+    /// Adds a value of a frame's channel; long texts are shared.
     pub fn add_of(&mut self, value: Value<'_>, (channel, texts): (ChannelIndex, &Texts)) {
         let Value::String(text) = value else { return self.add(value) };
         if text.len() < SHARED_BYTES_MIN {
@@ -193,7 +193,7 @@ impl ChannelWindow {
         self.count += 1;
     }
 
-    /// Adds a value that did not come in the order of time: whether it is before all others, and whether after them.
+    /// Adds a value out of time order. `is_first` and `is_last` tell whether it is before or after all others.
     pub fn add_at(&mut self, value: Value<'_>, is_first: bool, is_last: bool) {
         if self.count == 0 || is_last && !is_first {
             return self.add(value);
@@ -208,7 +208,7 @@ impl ChannelWindow {
                     now.note(added.as_str() != before.first.as_str());
                     now.first = added;
                 } else if added.as_str() != before.first.as_str() && added.as_str() != now.last.as_str() {
-                    // Somewhere between them, and neither.
+                    // It is in between and equals neither.
                     now.changes = CHANGES_KNOWN;
                 }
             }
@@ -219,7 +219,7 @@ impl ChannelWindow {
         }
     }
 
-    /// Adds a number or truth value of a type, by its bits.
+    /// Adds a number or boolean of a type, by its bits.
     pub fn add_number(&mut self, kind: ChannelType, bits: u64) {
         let packed = Packed { bits, code: kind.code() };
         if self.count == 0 {
@@ -232,7 +232,7 @@ impl ChannelWindow {
             self.sum.add(Sum::of(number));
             self.finite += 1;
             match &mut self.finite_range {
-                // What came before it was infinite.
+                // All values before it were infinite or NaN.
                 None if self.finite == 1 && self.range.is_some() => {
                     self.finite_range = Some(Box::new((packed, packed)));
                 }
@@ -290,7 +290,7 @@ impl ChannelWindow {
         self.finite_range = if self.has_infinite() { finite_range.map(Box::new) } else { None };
     }
 
-    /// Smallest and largest finite value, and none if there is none; none if that is not known.
+    /// Returns the min and max of the finite values: `None` if not known, `Some(None)` if there are none.
     fn extremes(&self) -> Option<Option<(Packed, Packed)>> {
         match &self.finite_range {
             Some(range) => Some(Some(**range)),
@@ -299,7 +299,7 @@ impl ChannelWindow {
         }
     }
 
-    /// Those of it and a later window, if they are known.
+    /// Returns the min and max of the finite values of both windows, if known.
     fn joined_extremes(&self, later: &ChannelWindow) -> Option<(Packed, Packed)> {
         match (self.extremes()?, later.extremes()?) {
             (Some(mut range), Some(later)) => {
@@ -314,7 +314,7 @@ impl ChannelWindow {
         self.range.is_some_and(|(min, max)| min.is_infinite() || max.is_infinite())
     }
 
-    /// Smallest and largest finite value where the range says an infinite one.
+    /// Returns the min and max of the finite values if the range contains an infinite one.
     pub fn finite_range(&self) -> Option<(Value<'static>, Value<'static>)> {
         let (min, max) = **self.finite_range.as_ref()?;
         let (min, max) = (min.value()?, max.value()?);
@@ -325,34 +325,34 @@ impl ChannelWindow {
         })
     }
 
-    /// Whether it has finite values beside infinite ones, and their extremes are not known.
+    /// Returns whether it has finite values as well as infinite ones but does not know their min and max.
     pub fn lacks_finite_range(&self) -> bool {
         self.extremes().is_none()
     }
 
-    /// Takes over the extremes of the finite values from a window of the same values.
+    /// Takes the min and max of the finite values from a window of the same values, if it lacks them.
     pub fn learn_finite_range(&mut self, all: &ChannelWindow) {
         if self.lacks_finite_range() {
             self.finite_range.clone_from(&all.finite_range);
         }
     }
 
-    /// Whether a text changed more often than the first and the last one say: it changed and came back, say.
+    /// Returns whether a text changed more often than the first and last one show, such as a change and back.
     pub fn is_restless(&self) -> bool {
         self.text.as_deref().is_some_and(TextWindow::is_restless)
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// First and last text; of blobs and arrays what is said of them. None of numbers and truth values.
+    /// Returns the first and last text; for blobs and arrays, a summary. `None` for numbers and booleans.
     pub fn texts(&self) -> Option<(&str, &str)> {
         self.text.as_deref().map(|window| (window.first.as_str(), window.last.as_str()))
     }
 
-    /// What it holds of a channel of numbers or truth values that has this type as far as is known.
+    /// Returns the values of a numeric or boolean channel, whose type is `channel_type` as far as is known.
     pub fn numbers(&self, channel_type: ChannelType) -> Numbers {
         let mean = (self.finite > 0).then(|| self.sum.over(self.finite));
         let (min, max) = self.range.unwrap_or((self.first, self.first));
@@ -373,13 +373,13 @@ impl ChannelWindow {
         Numbers { channel_type, first, last, range: self.range.is_some().then_some((min, max)), mean }
     }
 
-    /// Forgets its values.
+    /// Removes all values.
     pub fn clear(&mut self) {
         *self = ChannelWindow::default();
     }
 
-    /// Appends `count,first,last,min,max,mean`, values as the channel's type writes them; min, max and mean
-    /// are null for text and where only NaN came.
+    /// Appends `count,first,last,min,max,mean`, with values as the channel's type writes them. Min, max and mean are
+    /// null for text and where all values were NaN.
     pub fn write(&self, out: &mut Vec<u8>, channel_type: ChannelType) {
         json::push_number(out, self.count);
         if let Some((first, last)) = self.texts() {
@@ -393,7 +393,7 @@ impl ChannelWindow {
         let start = out.len();
         write_packed(out, self.first, channel_type);
         if self.count == 1 && self.finite == 1 && channel_type.size_bytes() < 8 && channel_type != ChannelType::Bool {
-            // One sample: all five are the same digits.
+            // A single sample: all five fields have the same digits.
             let end = out.len();
             for _ in 0..4 {
                 out.extend_from_within(start..end);
@@ -424,12 +424,12 @@ fn write_packed(out: &mut Vec<u8>, packed: Packed, channel_type: ChannelType) {
     }
 }
 
-/// All chosen channels of one stream within a window.
+/// All wanted channels of one stream within a window.
 #[derive(Clone, Debug, Default)]
 pub struct StreamWindow {
     /// Frames gathered.
     pub frames: u64,
-    /// First row and the row after the last, of the frames that were stored.
+    /// First row and the row after the last, of the stored frames.
     pub rows: Option<(u64, u64)>,
     /// Whether every frame was stored.
     pub recorded: bool,
@@ -439,12 +439,12 @@ pub struct StreamWindow {
     pub receive_time: i64,
     /// Whether frames are known missing inside or just before it.
     pub gap: bool,
-    /// Channels by their place in the subscription's list for this stream.
+    /// Channels by their position in the subscription's list for this stream.
     pub channels: Vec<ChannelWindow>,
 }
 
 impl StreamWindow {
-    /// Forgets its frames, keeps its memory.
+    /// Removes all frames, but keeps the memory.
     pub fn clear(&mut self) {
         self.frames = 0;
         self.rows = None;
@@ -454,7 +454,7 @@ impl StreamWindow {
         }
     }
 
-    /// Gives back the memory of channels beyond twice as many as these.
+    /// Releases memory beyond that of twice this number of channels.
     pub fn fit(&mut self, channels: usize) {
         self.channels.truncate(channels);
         if self.channels.capacity() > 2 * channels.max(FEW_CHANNELS) {
@@ -462,12 +462,12 @@ impl StreamWindow {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.frames == 0 && self.channels.iter().all(|c| c.count == 0)
     }
 
-    /// Rows from `next_row` on are void: their frames were shown and are not in the store.
+    /// Marks rows from `next_row` on as not stored: the store no longer has them.
     pub fn rewind(&mut self, next_row: u64) {
         if let Some((from, to)) = self.rows
             && to > next_row
@@ -504,7 +504,7 @@ impl StreamWindow {
         };
     }
 
-    /// Starts the part of one frame: its times and row.
+    /// Begins a frame, with its times and row.
     pub fn begin(&mut self, time: i64, receive_time: i64, row: Option<u64>) {
         if self.frames == 0 {
             self.time = (time, time);
@@ -526,14 +526,14 @@ impl StreamWindow {
     }
 }
 
-/// What came of one stream, on its way to the client.
+/// Window of one stream, on its way to the client.
 #[derive(Debug)]
 pub struct TakenWindow {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// What came.
+    /// Values received.
     pub window: StreamWindow,
-    /// The channels of the window's places.
+    /// Channels, by position in the window.
     pub channels: Vec<(ChannelId, ChannelType)>,
 }
 
@@ -544,7 +544,7 @@ impl Default for TakenWindow {
 }
 
 impl TakenWindow {
-    /// Appends it in JSON; rows below `committed` are durable.
+    /// Appends the window in JSON; rows below `committed` are durable.
     pub fn write(&self, out: &mut Vec<u8>, committed: u64) {
         let window = &self.window;
         out.extend_from_slice(b"{\"stream\":");
@@ -684,7 +684,7 @@ mod tests {
                 assert_eq!(window.is_restless(), expected, "{values:?} joined at {at}");
             }
         }
-        // What comes late: before all others, and between them.
+        // Late values: before all others, and between them.
         let mut window = gathered(&["GO", "GO"]);
         window.add_at(Value::String("HOLD"), true, false);
         assert_eq!((window.texts(), window.is_restless()), (Some(("HOLD", "GO")), false));
@@ -712,7 +712,7 @@ mod tests {
             [20, 2, 0.5, "Infinity", 0.5, "Infinity", 0.5]
         ]);
         assert_eq!(told["channels"], expected);
-        // Places among the cells that are told.
+        // Positions among the cells that are sent.
         assert_eq!((&told["changed"], &told["finite"]), (&serde_json::json!([0]), &serde_json::json!([[2, 0.5, 0.5]])));
     }
 

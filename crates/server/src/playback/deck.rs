@@ -1,5 +1,5 @@
-//! What turns: the clock of a playback, and the frames that it hands to the viewers. No threads, no clocks of its own:
-//! it is pumped, and told what time it is.
+//! The player: the clock of a playback, and the frames that it passes to the viewers. It has no threads or clocks of
+//! its own; the caller pumps it and supplies the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,61 +12,62 @@ use super::replay::Replay;
 use super::{ControlCommand, Refused};
 use crate::live::Live;
 
-/// How long it plays before it looks at what else there is to do.
+/// Max time of playing before it checks for other work, nanoseconds.
 const TURN_NS: i64 = 50_000_000;
-/// How often frames are handed out while it plays.
+/// Interval at which frames are passed on while playing.
 const TICK: Duration = Duration::from_millis(10);
-/// How often it looks for what nobody watches.
+/// Interval of checks while not playing.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long it is said to be behind, at least.
+/// Min time for which it is reported to be behind, nanoseconds.
 const BEHIND_NS: i64 = 1_000_000_000;
-/// What was received later than so long ago may not all be there yet.
+/// Age below which received frames may not all be stored yet, nanoseconds.
 pub const FOLLOW_NS: i64 = 1_000_000_000;
-/// A view is replaced after so long; one is ended after `max_view_s`.
+/// Age at which a view is replaced, nanoseconds; a view is ended after `max_view_s`.
 const VIEW_NS: i64 = 20_000_000_000;
-/// How often a playback that follows what comes takes a view.
+/// Interval at which a playback that follows live data takes a view, nanoseconds.
 const FOLLOW_VIEW_NS: i64 = 250_000_000;
-/// How long a loop waits for clients to take what they have not seen, at most.
+/// Max time that a loop waits for clients to take pending updates, nanoseconds.
 const LOOP_PATIENCE_NS: i64 = 1_000_000_000;
-/// Shortest time between two loops.
+/// Min time between two loops, nanoseconds.
 const LOOP_NS: i64 = 100_000_000;
-/// Most troubles that are told.
+/// Max read errors that are reported.
 const TROUBLES_MAX: usize = 100;
-/// Most streams that are named whose frames come too late; of further ones it is told that there are any.
+/// Max streams named in reports of late frames; further ones are reported without a name.
 const LATE_TOLD_MAX: usize = 100;
 
-/// What time it is.
+/// Current time.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// A clock that never goes back, nanoseconds.
+    /// Monotonic clock, nanoseconds.
     pub steady: i64,
-    /// Nanoseconds since 1970 UTC.
+    /// Wall clock, nanoseconds since 1970 UTC.
     pub wall: i64,
 }
 
-/// Of which streams frames are missing, and before which `time`.
+/// Lookup of missing frames in a range: their streams, and the `time` before which they are missing.
 pub type Gaps = dyn Fn(&Range<i64>) -> Vec<(StreamId, i64)> + Send;
 
-/// What a deck needs of the server.
+/// Services of the server that a deck uses.
 pub struct DeckHost {
-    /// What time it is.
+    /// Function that returns the current time.
     pub now: Box<dyn Fn() -> Now + Send>,
-    /// The store of this moment: it may be another after a failure of the disk.
+    /// Function that returns the current store, which may be replaced after a disk failure.
     pub store: Box<dyn Fn() -> Arc<Store> + Send>,
-    /// Frames known missing: of which stream, and before which `time`, of those within a range.
+    /// Function that returns the frames known missing within a range: their streams, and the `time` before which they
+    /// are missing.
     pub gaps: Box<Gaps>,
 }
 
-/// How far a step goes.
+/// Extent of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepSpan {
-    /// So many frames.
+    /// Number of frames left.
     Frames(u64),
-    /// To this `time`.
+    /// End of the step, as `time`.
     Until(i64),
 }
 
-/// The clock and the reader of a playback.
+/// Clock and reader of a playback.
 pub struct Deck {
     machine: DeckHost,
     live: Arc<Live>,
@@ -74,33 +75,33 @@ pub struct Deck {
     speed: f64,
     paused: bool,
     looped: bool,
-    /// `time` up to which all was played.
+    /// `time` up to which everything was played.
     at: i64,
-    /// Where that is in the order of frames.
+    /// Position of `at` in the order of frames.
     place: FramePosition,
     /// `time` and steady clock from which the clock runs.
     base: (i64, i64),
     step: Option<StepSpan>,
     behind_until: i64,
-    /// When it stood at its end, to begin again, and when it last did.
+    /// Steady clock since which it waits at its end to restart, and when it last restarted.
     turning_since: Option<i64>,
     turned: i64,
     round: u64,
     reader: Option<DeckReader>,
-    /// Of the store that was read.
+    /// Epoch of the store that was read.
     epoch: Option<u32>,
-    /// Where the round began.
+    /// `time` at which the round began.
     began: i64,
-    /// While it follows what comes: the rows below which it has seen all, by stream.
+    /// While it follows live data: the row below which all were seen, by stream.
     seen: BTreeMap<StreamId, u64>,
     told: Vec<String>,
-    /// Troubles that were told.
+    /// Read errors that were reported.
     troubles: BTreeSet<String>,
-    /// Streams of which it was told that frames came too late, and one that stands for all further ones.
+    /// Streams whose late frames were reported, and one that stands for all further ones.
     late: BTreeSet<StreamId>,
 }
 
-/// What reads.
+/// Reader of the stored frames.
 struct DeckReader {
     replay: Replay,
     store: Arc<Store>,
@@ -109,17 +110,17 @@ struct DeckReader {
     taken: i64,
 }
 
-/// How playing ended.
+/// Outcome of playing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlayEnd {
-    /// All that was due.
+    /// Everything due was played.
     All,
-    /// As much as was possible in a turn.
+    /// Only as much as possible within a turn was played.
     Part,
 }
 
 impl Deck {
-    /// A deck that stands at `at` within an interval of `time`, nanoseconds since 1970 UTC.
+    /// Creates a deck at `at` within an interval of `time`, nanoseconds since 1970 UTC.
     pub fn new(machine: DeckHost, other: &Live, interval: Range<i64>, at: i64) -> Deck {
         let at = at.clamp(interval.start, interval.end);
         let place = place_of(&interval, at);
@@ -149,60 +150,60 @@ impl Deck {
         }
     }
 
-    /// Who hands the frames on.
+    /// Returns the fan-out of its viewers.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// `time` up to which all was played, nanoseconds since 1970 UTC.
+    /// Returns the `time` up to which everything was played, nanoseconds since 1970 UTC.
     pub fn at(&self) -> i64 {
         self.at
     }
 
-    /// Its interval of `time`, the end exclusive.
+    /// Returns the interval of `time`, end exclusive.
     pub fn interval(&self) -> &Range<i64> {
         &self.interval
     }
 
-    /// Its speed, whether it stands, and whether it begins again.
+    /// Returns the speed, whether it is paused, and whether it restarts at the end.
     pub fn mode(&self) -> (f64, bool, bool) {
         (self.speed, self.paused, self.looped)
     }
 
-    /// Whether it is at its end, and stays there.
+    /// Returns whether it is stopped at its end.
     pub fn is_ended(&self) -> bool {
         self.at >= self.interval.end && !self.looped
     }
 
-    /// Whether reading cannot keep up.
+    /// Returns whether reading cannot keep up.
     pub fn is_behind(&self) -> bool {
         (self.machine.now)().steady < self.behind_until
     }
 
-    /// How often it jumped.
+    /// Returns the number of jumps so far.
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// Whether a step is under way.
+    /// Returns whether a step is in progress.
     pub fn is_stepping(&self) -> bool {
         self.step.is_some()
     }
 
-    /// What time it is.
+    /// Returns the current time.
     pub fn now(&self) -> Now {
         (self.machine.now)()
     }
 
-    /// What it has to say of the record, once.
+    /// Takes the warnings for the viewers since the last call.
     pub fn take_told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
     }
 
-    /// Does what the director wishes. A step is done when [`Deck::is_stepping`] says no more.
+    /// Executes a command. A step is done when [`Deck::is_stepping`] turns false.
     ///
     /// # Errors
-    /// What it wishes cannot be.
+    /// Returns why the command is refused.
     pub fn obey(&mut self, wish: &ControlCommand) -> Result<(), Refused> {
         self.step = None;
         match *wish {
@@ -242,7 +243,7 @@ impl Deck {
             ControlCommand::Interval(from, to) => {
                 let interval = from.unwrap_or(self.interval.start)..to.unwrap_or(self.interval.end);
                 super::check_interval(&interval)?;
-                // While it stood at its end, its clock stood.
+                // While it waited at its end, its clock was stopped.
                 self.run_from(self.target());
                 self.interval = interval;
                 self.reader = None;
@@ -264,17 +265,17 @@ impl Deck {
         self.base = (at, self.now().steady);
     }
 
-    /// Where the clock is.
+    /// Returns the `time` of the clock.
     fn target(&self) -> i64 {
         if self.paused {
             return self.at;
         }
         let passed = self.now().steady.saturating_sub(self.base.1).max(0) as f64 * self.speed;
-        // Beyond 2^63 a cast stays at the end.
+        // Beyond 2^63 a cast saturates.
         self.base.0.saturating_add(passed as i64).clamp(self.at, self.interval.end.max(self.at))
     }
 
-    /// Goes to another time: what was shown is not part of what comes.
+    /// Jumps to another time; windows never span a jump.
     fn jump(&mut self, at: i64, lost: bool) {
         (self.at, self.began) = (at, at);
         self.place = place_of(&self.interval, at);
@@ -284,7 +285,7 @@ impl Deck {
         self.run_from(at);
     }
 
-    /// Plays what is due. Answers how long until it wants to be called again.
+    /// Plays what is due. Returns the time until the next call.
     pub fn pump(&mut self) -> Duration {
         if let Some(step) = self.step {
             return self.step_on(step);
@@ -298,7 +299,7 @@ impl Deck {
         let target = self.target();
         let due = target.min(self.horizon());
         if due < target {
-            // It follows what comes.
+            // It follows live data, so the clock must not run ahead.
             self.run_from(due.max(self.at));
         }
         if due < self.at {
@@ -325,7 +326,7 @@ impl Deck {
         Duration::ZERO
     }
 
-    /// It stands at its end, and begins again when its viewers have what was played.
+    /// Restarts from the end once the viewers have taken what was played.
     fn turn(&mut self) -> Duration {
         let now = self.now().steady;
         let since = *self.turning_since.get_or_insert(now);
@@ -339,12 +340,12 @@ impl Deck {
         TICK
     }
 
-    /// Frames up to it are all there.
+    /// Returns the `time` up to which all frames are stored.
     fn horizon(&self) -> i64 {
         self.now().wall.saturating_sub(FOLLOW_NS)
     }
 
-    /// Plays frames up to and with a `time`, where that is inside of the interval.
+    /// Plays frames up to and including a `time`, within the interval.
     fn play_to(&mut self, due: i64) -> PlayEnd {
         let last = self.reach(due);
         let until = self.now().steady + TURN_NS;
@@ -365,7 +366,7 @@ impl Deck {
         }
     }
 
-    /// Plays so many frames; those of one stream and time are one.
+    /// Plays a number of frames; those of one stream and time count as one.
     fn play_frames(&mut self, frames: u64) -> PlayEnd {
         let last = self.reach(self.horizon());
         let until = self.now().steady + TURN_NS;
@@ -393,7 +394,7 @@ impl Deck {
         PlayEnd::All
     }
 
-    /// How far it can play towards a `time` now: what the reader sees, one that sees more now and then.
+    /// Returns how far it can play towards `due` with the current view; replaces the view now and then to see more.
     fn reach(&mut self, due: i64) -> i64 {
         let due = due.min(self.interval.end - 1);
         let age = self.now().steady;
@@ -404,7 +405,7 @@ impl Deck {
         due.min(self.reader().replay.end() - 1)
     }
 
-    /// A reader that is fit to go on.
+    /// Returns a valid reader, creating one if needed.
     fn reader(&mut self) -> &mut DeckReader {
         let now = self.now();
         let store = (self.machine.store)();
@@ -416,7 +417,7 @@ impl Deck {
         self.reader.insert(reader)
     }
 
-    /// What comes next up to and with a `time`.
+    /// Finds the next frame up to and including a `time`.
     fn next(&mut self, last: i64) -> NextFrame {
         self.reader();
         let Some(reader) = &mut self.reader else { return NextFrame::Unsure };
@@ -438,7 +439,7 @@ impl Deck {
         let interest = {
             let mut fanout = self.live.fanout();
             if self.epoch.is_some_and(|before| before != epoch) {
-                // Rows that were shown and did not become durable before the store was opened anew.
+                // Some rows were shown but did not become durable before the store was reopened.
                 Live::rewind(&mut fanout, epoch, |stream| view.next_row(stream), |_| 0);
                 self.late.clear();
             }
@@ -455,8 +456,8 @@ impl Deck {
         DeckReader { replay, store, interest, taken: now.steady }
     }
 
-    /// No frame is left up to and with a `time`: it stands behind it, unless other channels are wanted meanwhile, which
-    /// may have some.
+    /// Moves the place behind `last`, as no frame is left up to it. Returns false if other channels are wanted by
+    /// now, which may have such frames.
     fn pass_to(&mut self, last: i64) -> bool {
         let mut fanout = self.live.fanout();
         if self.reader.as_ref().is_none_or(|reader| reader.interest != fanout.interest()) {
@@ -470,12 +471,12 @@ impl Deck {
         true
     }
 
-    /// All up to and with a `time` was played.
+    /// Notes that everything up to and including a `time` was played.
     fn stand_behind(&mut self, last: i64) {
         self.at = self.at.max(if last == self.interval.end - 1 { self.interval.end } else { last });
     }
 
-    /// Streams and channels that viewers subscribed.
+    /// Returns the streams and channels that viewers have subscribed.
     fn wanted(&self) -> Vec<(StreamId, Vec<ChannelIndex>)> {
         let subscriptions = self.live.fanout().subscriptions().to_vec();
         let mut wanted: BTreeMap<StreamId, Vec<ChannelIndex>> = BTreeMap::new();
@@ -489,7 +490,7 @@ impl Deck {
         wanted.into_iter().collect()
     }
 
-    /// Plays the frame at a place with those of its stream and time, unless other channels are wanted meanwhile.
+    /// Plays the frame at a place with the others of its stream and time, unless other channels are wanted by now.
     fn play_one(&mut self, place: FramePosition) {
         let Some(reader) = &mut self.reader else { return };
         let mut fanout = self.live.fanout();
@@ -527,8 +528,8 @@ impl Deck {
         fanout.stand_at(played);
     }
 
-    /// Says of which streams frames came so late that what lies behind them was played already. Looks at none of which
-    /// nothing new would be said.
+    /// Reports streams with frames that arrived too late, after later ones were played. Skips streams already
+    /// reported.
     fn note_late(&mut self, view: &View, wanted: &[(StreamId, Vec<ChannelIndex>)]) {
         let played = self.began.saturating_add(1)..self.place.time;
         let before = std::mem::take(&mut self.seen);
@@ -569,7 +570,7 @@ impl Deck {
         name.unwrap_or_else(|| format!("stream {}", stream.0))
     }
 
-    /// The same is found by every slice, and every view, that touches it.
+    /// Reports a text once, since every slice and every view that touches a damaged part finds it again.
     fn tell_once(&mut self, text: String) {
         if self.troubles.len() < TROUBLES_MAX && self.troubles.insert(text.clone()) {
             self.told.push(text);
@@ -577,7 +578,8 @@ impl Deck {
     }
 }
 
-/// Where a playback stands at a time: behind its frames, at the beginning of the interval before them.
+/// Returns the place of a playback at a time: after the frames of that time, or before them at the start of the
+/// interval.
 fn place_of(interval: &Range<i64>, at: i64) -> FramePosition {
     if at <= interval.start || at >= interval.end { FramePosition::before(at) } else { FramePosition::after(at) }
 }

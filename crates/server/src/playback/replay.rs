@@ -1,9 +1,9 @@
-//! The frames of a playback, in the store's order of `time`, stream and row.
+//! Frames of a playback, in the store's order of `time`, stream and row.
 //!
 //! ```text
 //!  blocks and open rows ─> OrderedFrames (store): one order ─> [Replay: gaps] ─> Deck ─> Fanout
 //! ```
-//! A stream is read only as far as the playback has come: of one that is quiet for hours nothing is read in advance.
+//! A stream is read only as far as the playback has advanced: nothing is read ahead of one that is quiet for hours.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use strongback_store::{
 use crate::live::PlayedFrame;
 use crate::live::tail::Arrived;
 
-/// Memory of all slices that are held, about: most of [`super::PLAYBACK_BYTES`].
+/// Approximate memory of all slices in use: most of [`super::PLAYBACK_BYTES`].
 const BYTES: usize = super::PLAYBACK_BYTES / 8 * 7;
 /// Maximum number of rows of a slice.
 const SLICE_ROWS: usize = 4096;
 
-/// Reads streams in their order.
+/// Reader of several streams in one order.
 pub struct Replay {
     frames: OrderedFrames,
-    /// Streams, in the order of their numbers, and the channels that are read.
+    /// Streams, ordered by id, with the channels to read.
     streams: Vec<(StreamId, Vec<ChannelIndex>)>,
-    /// For each stream the ends of the gaps that are still to be marked, nanoseconds since 1970 UTC, the last first.
+    /// Ends of the gaps still to be marked, by stream, nanoseconds since 1970 UTC, the last first.
     gaps: Vec<Vec<i64>>,
     after: FramePosition,
-    /// Frames of this `time` or later are not wanted, or not complete.
+    /// `time` from which on frames are not wanted, or not complete.
     end: i64,
 }
 
 impl Replay {
-    /// Reads streams, in the order of their numbers, and their channels: frames that come after a position and before
-    /// `end` (`time`, nanoseconds since 1970 UTC).
+    /// Creates a reader of streams, ordered by id, and their channels: frames after a position and before `end`
+    /// (`time`, nanoseconds since 1970 UTC).
     pub fn new(view: &View, streams: Vec<(StreamId, Vec<ChannelIndex>)>, after: FramePosition, end: i64) -> Replay {
         let scan = OrderedScan {
             time: i64::MIN..end,
@@ -47,12 +47,12 @@ impl Replay {
         Replay { frames, gaps: vec![Vec::new(); scan.streams.len()], streams: scan.streams, after, end }
     }
 
-    /// Notes frames known missing: streams, and the `time` before which they are.
+    /// Adds gaps to mark: the stream, and the `time` before which frames are missing.
     pub fn note_gaps(&mut self, mut gaps: Vec<(StreamId, i64)>) {
         gaps.sort_unstable_by(|a, b| b.cmp(a));
         for (stream, to) in gaps {
             let Ok(at) = self.streams.binary_search_by_key(&stream, |(stream, _)| *stream) else { continue };
-            // Before the first frame to be read: marked already.
+            // Gaps before the first frame to read were marked already.
             let is_within = stream == self.after.stream && self.after.row < u64::MAX;
             let read_to = self.after.last_time_of(stream);
             if to > read_to || (is_within && to == read_to) {
@@ -61,20 +61,20 @@ impl Replay {
         }
     }
 
-    /// No frame of this `time` or later is returned.
+    /// Returns the `time` from which on no frame is returned.
     pub fn end(&self) -> i64 {
         self.end
     }
 
-    /// Looks for the next frame up to and including a `time`.
+    /// Finds the next frame up to and including a `time`.
     ///
     /// # Errors
-    /// The view is too old: another replay must continue.
+    /// Returns an error if the view is too old; another replay must continue then.
     pub fn peek(&mut self, due: i64) -> Result<NextFrame, ScanError> {
         self.frames.peek(due)
     }
 
-    /// Hands out the frame that [`Replay::peek`] found.
+    /// Passes the frame that [`Replay::peek`] found to `give`, and advances.
     pub fn take(&mut self, give: impl FnOnce(&Frame<'_>)) {
         let Some(found) = self.frames.frame() else { return };
         let (stream, channels) = &self.streams[found.stream];
@@ -88,7 +88,7 @@ impl Replay {
         self.frames.advance();
     }
 
-    /// Takes what could not be read since the last call; those frames are left out.
+    /// Takes the read errors since the last call; frames affected by them are left out.
     pub fn take_troubles(&mut self) -> Vec<(StreamId, ScanError)> {
         self.frames.take_troubles()
     }
@@ -100,12 +100,12 @@ impl std::fmt::Debug for Replay {
     }
 }
 
-/// A stored frame, in its turn.
+/// Stored frame, in playing order.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// Its stream.
+    /// Stream of the frame.
     pub stream: StreamId,
-    /// Its times and row.
+    /// Times and row of the frame.
     pub arrived: Arrived,
     batch: &'a Arc<Batch>,
     at: usize,
@@ -118,7 +118,7 @@ impl Frame<'_> {
         FramePosition { time: self.arrived.time, stream: self.stream, row: self.arrived.row.unwrap_or_default() }
     }
 
-    /// Returns it as the fan-out takes it.
+    /// Returns the frame in the form that the fan-out takes.
     pub fn played(&self) -> PlayedFrame<'_> {
         PlayedFrame { arrived: self.arrived, batch: (self.batch, self.at), channels: self.channels }
     }

@@ -1,4 +1,4 @@
-//! The thread of a playback: it turns the deck, hears the director, tells the viewers.
+//! The thread of a playback: runs the deck, executes the director's commands and informs the viewers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -19,10 +19,10 @@ use crate::process::clock::now_ns;
 use crate::process::readers::{NICENESS, lower_priority};
 use crate::sources::ledger::Ledger;
 
-/// How long a playback that nobody watches and nobody directs is kept.
+/// Time after which a playback without viewers and commands is ended.
 pub const IDLE: Duration = Duration::from_secs(300);
 
-/// What a playback needs of the server that it runs in.
+/// Services of the server that a playback uses.
 #[derive(Clone, Debug)]
 pub struct PlaybackHost {
     /// Stored data.
@@ -31,15 +31,15 @@ pub struct PlaybackHost {
     pub ledger: Arc<Ledger>,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// Turns true when the server stops.
+    /// Whether the server is stopping.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl Playbacks {
-    /// Begins one, with the memory that was reserved for it; answers it with the token of its director.
+    /// Starts a playback with the memory reserved for it. Returns it with the token of its director.
     ///
     /// # Errors
-    /// There are too many, or no thread can be had.
+    /// Returns an error if there are too many playbacks, or no thread can be started.
     pub fn start(
         &self,
         host: PlaybackHost,
@@ -75,7 +75,7 @@ impl Playbacks {
         let known = self.sessions.clone();
         let own = id.clone();
         let turn = move || {
-            // As those that read do.
+            // Use the same priority as other readers.
             lower_priority(NICENESS, "playbacks");
             let why = turning.run();
             drop(reserved);
@@ -91,7 +91,7 @@ impl Playbacks {
     }
 }
 
-/// What a deck needs of a server.
+/// Creates the host of a deck.
 fn machine(host: &PlaybackHost) -> DeckHost {
     let began = Instant::now();
     let now = move || Now { steady: i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX), wall: now_ns() };
@@ -122,10 +122,10 @@ fn state_of(deck: &Deck, id: &str, name: &str) -> PlaybackState {
     }
 }
 
-/// When a playback that nobody needs ends.
+/// Timer that ends an unused playback.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// Steady clock when somebody watched or directed it.
+    /// Steady clock when it was last watched or directed.
     needed: i64,
 }
 
@@ -134,7 +134,8 @@ impl Patience {
         Patience { needed: now }
     }
 
-    /// Whether it is to end at an instant of the steady clock; `needed`: somebody watches, or said a word.
+    /// Returns whether the playback should end at `now` of the steady clock. `needed` tells whether it has viewers or
+    /// got a command.
     pub(super) fn is_over(&mut self, needed: bool, now: i64) -> bool {
         if needed {
             self.needed = now;
@@ -149,12 +150,12 @@ struct Turning {
     name: String,
     deck: Deck,
     received: Receiver<Control>,
-    /// Who is told when the step is done.
+    /// Receiver of the result when the step is done.
     waiting: Option<oneshot::Sender<Result<PlaybackState, Refused>>>,
 }
 
 impl Turning {
-    /// Turns until it ends; answers why.
+    /// Runs until the playback ends; returns the reason.
     fn run(mut self) -> String {
         let beat_every = self.host.heartbeat;
         let mut beat_at = Instant::now();
@@ -203,7 +204,7 @@ impl Turning {
     }
 
     fn obey(&mut self, wish: &ControlCommand, answer: oneshot::Sender<Result<PlaybackState, Refused>>) {
-        // A step that is under way ends with the next command.
+        // A command ends the step in progress.
         if let Some(waiting) = self.waiting.take() {
             let _ = waiting.send(Ok(self.note()));
         }
@@ -216,7 +217,7 @@ impl Turning {
         let _ = answer.send(obeyed.map(|()| state));
     }
 
-    /// Writes down what it is doing.
+    /// Publishes the current state, and returns it.
     fn note(&self) -> PlaybackState {
         let state = state_of(&self.deck, &self.playback.id, &self.name);
         self.playback.at.store(state.at, Ordering::Release);

@@ -1,5 +1,5 @@
-//! How often a client may have something written down that the server keeps for long: events, words on alarms, steps of
-//! runs, layouts, derived channels.
+//! Rate limit for clients that have something recorded for long: events, actions on alarms, steps of runs, layouts,
+//! derived channels.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 
 use crate::process::budget::client_of;
 
-/// What a client may do at once.
+/// Number of requests a client may make at once.
 const BURST: f64 = 200.0;
-/// What it may do in a second after that.
+/// Requests a second it may make after that.
 const RATE_HZ: f64 = 10.0;
-/// What all clients together may do at once, and in a second after that.
+/// Number of requests all clients together may make at once, and in a second after that.
 const ALL_BURST: f64 = 1_000.0;
 const ALL_RATE_HZ: f64 = 50.0;
-/// Clients that are remembered; one that has its whole burst again is forgotten first.
+/// Max number of clients remembered; those with a full burst are forgotten first.
 const CLIENTS_MAX: usize = 10_000;
 
-/// A bucket that fills with time.
+/// A token bucket.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
@@ -38,27 +38,27 @@ impl Bucket {
     }
 }
 
-/// What clients may still do.
+/// The remaining allowance of all clients.
 #[derive(Debug)]
 pub struct Allowance {
     buckets: Mutex<(Bucket, HashMap<IpAddr, Bucket>)>,
 }
 
-/// A client asks for too much, and when it may ask again.
+/// A refusal for too many requests, with the time until the next one is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many writes of this kind from this client: at most {RATE_HZ} per second; try again in {} s", .0.as_secs().max(1))]
 pub struct TooOften(pub Duration);
 
 impl Allowance {
-    /// Makes a full one.
+    /// Makes a full allowance.
     pub fn new(now: Instant) -> Allowance {
         Allowance { buckets: Mutex::new((Bucket::full(ALL_BURST, now), HashMap::new())) }
     }
 
-    /// Takes one of what a client may do.
+    /// Takes one request of a client's allowance.
     ///
     /// # Errors
-    /// Nothing is left for it now.
+    /// If the client, or all clients together, must wait.
     pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), TooOften> {
         let mut buckets = self.buckets.lock();
         let (all, clients) = &mut *buckets;

@@ -1,4 +1,4 @@
-//! Memory that clients make the server hold: bodies on their way in, answers on their way out, histories, playbacks.
+//! Memory held for clients: bodies on their way in, answers on their way out, histories, playbacks.
 //!
 //! ```text
 //!  write body ┐                    ┌ share of one client
@@ -6,8 +6,8 @@
 //!  history    ┘      │             └ all clients together, a part of it kept for this machine
 //!                    └─> Over: 503 or 429, before the memory is taken
 //! ```
-//! A client is an IP address, of IPv6 its network of 64 bits. Whatever is held is a [`Reservation`] that gives its bytes
-//! back when dropped.
+//! A client is an IP address, or for IPv6 its /64 network. Held memory is a [`Reservation`], which returns its bytes
+//! when dropped.
 //!
 //! Invariants:
 //! - the bytes of all reservations never exceed the total, nor those of one client its share;
@@ -22,21 +22,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The part of the total that only clients of this machine may use.
+/// Divisor of the total that only clients of this machine may use.
 const LOCAL_PART: usize = 8;
 
-/// Why bytes cannot be had.
+/// Reason why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Over {
-    /// All clients together hold as much as they may.
+    /// The total for all clients is used up.
     #[error("out of memory for clients: {held} of {max} bytes are in use (limits.client_memory_mib)")]
     All {
         /// Bytes held.
         held: usize,
-        /// Most bytes.
+        /// Max bytes for all clients.
         max: usize,
     },
-    /// This client holds as much as it may.
+    /// The share of this client is used up.
     #[error(
         "the server holds {held} bytes for {client} already and is asked for {asked}, at most {max}: \
          limits.client_memory_per_address_mib"
@@ -48,18 +48,18 @@ pub enum Over {
         held: usize,
         /// Bytes asked for.
         asked: usize,
-        /// Most bytes of a client.
+        /// Max bytes for one client.
         max: usize,
     },
 }
 
-/// Bytes that may be held for clients.
+/// The bytes that may be held for clients.
 #[derive(Debug)]
 pub struct Budget {
     max: usize,
     max_per_client: usize,
     held: Mutex<HeldBytes>,
-    /// Told when bytes are given back.
+    /// Notified when bytes are returned.
     freed: Notify,
     refused: AtomicU64,
 }
@@ -70,7 +70,7 @@ struct HeldBytes {
     by_client: HashMap<IpAddr, usize>,
 }
 
-/// The client that an address belongs to.
+/// Returns the client an address belongs to.
 pub fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {
@@ -82,7 +82,7 @@ pub fn client_of(address: IpAddr) -> IpAddr {
 }
 
 impl Budget {
-    /// Makes a budget of `max` bytes, `max_per_client` of them for one client.
+    /// Makes a budget of `max` bytes, of which one client may use `max_per_client`.
     pub fn new(max: usize, max_per_client: usize) -> Arc<Budget> {
         Arc::new(Budget {
             max,
@@ -93,20 +93,20 @@ impl Budget {
         })
     }
 
-    /// Reserves bytes for a client; none may be asked for and grown later.
+    /// Reserves bytes for a client; 0 bytes can be grown later.
     ///
     /// # Errors
-    /// The client or all of them hold too much.
+    /// If the client, or all clients together, would hold too much.
     pub fn take(self: &Arc<Self>, address: IpAddr, bytes: usize) -> Result<Reservation, Over> {
         let mut reservation = Reservation { budget: self.clone(), client: client_of(address), bytes: 0 };
         reservation.grow(bytes)?;
         Ok(reservation)
     }
 
-    /// Reserves bytes for a client, and waits for them no longer than `patience`.
+    /// Reserves bytes for a client, waiting for them up to `patience`.
     ///
     /// # Errors
-    /// They cannot be had, or not in time.
+    /// If the bytes exceed the share of a client, or are not free in time.
     pub async fn take_patiently(
         self: &Arc<Self>,
         address: IpAddr,
@@ -116,7 +116,7 @@ impl Budget {
         let until = tokio::time::Instant::now() + patience;
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
-            // Registered before the attempt, so that nothing given back in between is missed.
+            // Registered before the attempt, so that bytes returned in between are not missed.
             freed.as_mut().enable();
             let over = match self.take(address, bytes) {
                 Ok(reservation) => return Ok(reservation),
@@ -129,22 +129,22 @@ impl Budget {
         }
     }
 
-    /// Bytes held now.
+    /// Returns the bytes held now.
     pub fn held(&self) -> usize {
         self.held.lock().all
     }
 
-    /// Most bytes that may be held.
+    /// Returns the max bytes for all clients.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Most bytes that may be held for one client.
+    /// Returns the max bytes for one client.
     pub fn max_per_client(&self) -> usize {
         self.max_per_client
     }
 
-    /// How often bytes were refused.
+    /// Returns how often bytes were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -186,7 +186,7 @@ impl Budget {
     }
 }
 
-/// Bytes held for a client, given back when dropped.
+/// Bytes held for a client, returned when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -195,15 +195,15 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes of it.
+    /// Returns the number of bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reserves more.
+    /// Reserves `more` bytes in addition.
     ///
     /// # Errors
-    /// They cannot be had; what is held stays.
+    /// If they are refused; the bytes held stay held.
     pub fn grow(&mut self, more: usize) -> Result<(), Over> {
         if more > 0 {
             self.budget.add(self.client, more)?;
@@ -212,7 +212,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reserves bytes for the same client, which are given back by themselves.
+    /// Makes a separate reservation for the same client.
     ///
     /// # Errors
     /// As [`Reservation::grow`].
@@ -220,13 +220,13 @@ impl Reservation {
         self.budget.take(self.client, bytes)
     }
 
-    /// Takes over the bytes of another one of the same client.
+    /// Takes over the bytes of another reservation of the same client.
     pub fn join(&mut self, mut other: Reservation) {
         debug_assert_eq!(self.client, other.client);
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Makes it as large as `bytes`.
+    /// Grows or shrinks the reservation to `bytes`.
     ///
     /// # Errors
     /// As [`Reservation::grow`].

@@ -1,13 +1,13 @@
-//! The one place of the server that reads the wall clock, and the clock beside it that nobody sets.
+//! The only place of the server that reads the wall clock, and the monotonic clock beside it.
 //!
-//! Who measures how long ago something was received counts by the wall clock, as that stamps what is received, and asks
-//! [`Leaps`] whether it was set meanwhile.
+//! The age of received data is measured by the wall clock, because that clock stamps it; [`Leaps`] tells whether the
+//! clock was set in between.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since 1970 UTC.
+/// Returns the wall clock in nanoseconds since 1970 UTC.
 pub fn now_ns() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -15,19 +15,19 @@ pub fn now_ns() -> i64 {
     }
 }
 
-/// Time since the machine was started, also what it slept.
+/// Returns the time since the machine was started, including time asleep.
 pub fn steady() -> Duration {
     let since = clock_gettime(ClockId::Boottime);
     Duration::new(since.tv_sec.try_into().unwrap_or(0), since.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Both clocks of one instant.
+/// Returns both clocks at one instant.
 pub fn both() -> (i64, Duration) {
     let mut steady_before = steady();
     loop {
         let now = now_ns();
         let steady = steady();
-        // Whoever is put off between the two looks again.
+        // Read again if the thread was suspended between the two readings.
         if steady.saturating_sub(steady_before) < TOGETHER {
             return (now, steady);
         }
@@ -35,19 +35,19 @@ pub fn both() -> (i64, Duration) {
     }
 }
 
-/// Longest time between two readings that count as one instant.
+/// Max time between two readings that count as one instant.
 const TOGETHER: Duration = Duration::from_millis(5);
-/// Least difference between the clocks that is a leap, in nanoseconds: 0.2 s.
+/// Min difference between the clocks that is a leap, in nanoseconds: 0.2 s.
 pub const LEAP_NS: i64 = 200_000_000;
 
-/// Finds leaps of the wall clock.
+/// A detector of leaps of the wall clock.
 #[derive(Debug, Default)]
 pub struct Leaps {
     looked: Option<(i64, Duration)>,
 }
 
 impl Leaps {
-    /// Says by how many nanoseconds the wall clock was set since the look before, if it was: less than 0 is back.
+    /// Returns by how many nanoseconds the wall clock was set since the last call, negative for backwards, or `None`.
     pub fn look(&mut self, (now, steady): (i64, Duration)) -> Option<i64> {
         let (then, steady_then) = self.looked.replace((now, steady))?;
         let passed = i64::try_from(steady.saturating_sub(steady_then).as_nanos()).unwrap_or(i64::MAX);

@@ -1,13 +1,13 @@
-//! The connections of HTTP: how many there are, what each waits for, and which goes when there is no room.
+//! The HTTP connections: how many there are, what each waits for, and which one is ended if there is no room.
 //!
 //! ```text
 //!  accept ─> admit ─┬─ room ───────────────────────────────> Place ─> Socket ─> requests
 //!                   ├─ none: the one whose client was waited for longest goes, that of the same client first
 //!                   └─ none waits for its client: refused, and counted
 //! ```
-//! A connection that waits for its client (idle, within a header, within a body, with an answer that is not read) costs
-//! nobody but that client when it ends; one that works is never ended for another. So a new connection finds a place
-//! however many idle ones there are.
+//! Ending a connection that waits for its client (idle, within a header or a body, or with an unread answer) harms only
+//! that client. A connection that works is never ended for another. A new connection thus finds a place however many
+//! idle ones there are.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,32 +21,32 @@ use tokio::sync::Notify;
 
 use crate::process::budget::client_of;
 
-/// Longest time between two requests.
+/// Max time between two requests.
 const IDLE_PATIENCE: Duration = Duration::from_secs(75);
-/// Longest time from the first byte of a header to its last.
+/// Max time from the first byte of a header to its last.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time in which a client takes no byte of its answer.
+/// Max time in which a client takes no byte of its answer.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
-/// Places that only clients of this machine may take.
+/// Number of places reserved for clients of this machine.
 const LOCAL_PLACES: usize = 16;
-/// Connections to end that are found at once: to look through all for each of a thousand would take long.
+/// Max number of candidates found in one search; searching all connections for each would take too long.
 const FOUND_MAX: usize = 64;
 
-/// What a connection is at.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
-    /// It waits for a request.
+    /// Waiting for a request.
     Idle = 0,
-    /// A header has begun.
+    /// Receiving a header.
     Head = 1,
-    /// The body of a request is waited for.
+    /// Waiting for the body of a request.
     Body = 2,
-    /// A request is worked on.
+    /// Working on a request.
     Working = 3,
-    /// Its answer leaves.
+    /// Sending an answer.
     Answering = 4,
-    /// It speaks another protocol, which has rules of its own.
+    /// Speaking another protocol, with rules of its own.
     Upgraded = 5,
 }
 
@@ -63,7 +63,7 @@ impl Phase {
     }
 }
 
-/// The connection that a request came by.
+/// The connection a request came by.
 #[derive(Debug)]
 pub struct Connection {
     number: u64,
@@ -71,11 +71,12 @@ pub struct Connection {
     client: IpAddr,
     started: Instant,
     phase: AtomicU8,
-    /// Milliseconds after the start of the server when the phase began, or the client last sent something.
+    /// Time at which the phase began or the client last sent a body byte, milliseconds after the start of the server.
     since_ms: AtomicU64,
-    /// Likewise, when the socket took no more bytes; 0: it does.
+    /// Time at which the socket stopped taking bytes, milliseconds after the start of the server; 0 while it takes
+    /// them.
     stalled_ms: AtomicU64,
-    /// Bytes that came.
+    /// Bytes received.
     received_bytes: AtomicU64,
     /// Whether it must end.
     is_abandoned: AtomicBool,
@@ -83,25 +84,25 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Address of the client.
+    /// Returns the address of the client.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it at once, with what the client has not taken.
+    /// Ends the connection at once, dropping unsent bytes.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Relaxed);
         self.abandoned.notify_one();
     }
 
-    /// Completes when it must end.
+    /// Waits until the connection must end.
     pub(crate) async fn ended(&self) {
         while !self.is_abandoned.load(Relaxed) {
             self.abandoned.notified().await;
         }
     }
 
-    /// How long the client has taken no byte of what waits for it.
+    /// Returns how long the client has taken no byte of pending data.
     pub fn stalled(&self) -> Duration {
         match self.stalled_ms.load(Relaxed) {
             0 => Duration::ZERO,
@@ -109,12 +110,12 @@ impl Connection {
         }
     }
 
-    /// Bytes that came since it began.
+    /// Returns the bytes received so far.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Relaxed)
     }
 
-    /// Counts bytes that came.
+    /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.received_bytes.fetch_add(bytes as u64, Relaxed);
         match self.phase() {
@@ -124,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Notes whether the socket took what was written.
+    /// Records whether the socket took the bytes written.
     pub(crate) fn wrote(&self, took: bool) {
         match (took, self.stalled_ms.load(Relaxed)) {
             (true, 0) => {}
@@ -171,7 +172,7 @@ impl Connection {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Milliseconds after the start of the server since when its client has been waited for; none: it is not.
+    /// Returns since when its client has been waited for, milliseconds after the start of the server, or `None`.
     fn waits_since_ms(&self) -> Option<u64> {
         match self.phase() {
             Phase::Upgraded => None,
@@ -180,46 +181,46 @@ impl Connection {
         }
     }
 
-    /// How long its client has been waited for; none: it is not.
+    /// Returns how long its client has been waited for, or `None` if it is not.
     fn waited(&self) -> Option<Duration> {
         self.waits_since_ms().map(|since| Duration::from_millis(self.now_ms().saturating_sub(since)))
     }
 
-    /// Why its client was waited for long enough, if it was.
+    /// Returns the reason to end it if its client was waited for too long.
     fn overdue(&self) -> Option<EndReason> {
         let waited = self.waited()?;
         match self.phase() {
             Phase::Idle if waited > IDLE_PATIENCE => Some(EndReason::Idle),
             Phase::Head if waited > HEAD_PATIENCE => Some(EndReason::Head),
             Phase::Working | Phase::Answering if waited > STALL_PATIENCE => Some(EndReason::Unread),
-            // A body has its own patience, and an answer that says so.
+            // A body has a time limit of its own, which is answered.
             _ => None,
         }
     }
 }
 
-/// Why the server ended a connection, or did not take it.
+/// Reason why the server ended or refused a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum EndReason {
-    /// No request came.
+    /// No request for too long.
     Idle = 0,
-    /// A header did not end.
+    /// An unfinished header.
     Head = 1,
-    /// An answer was not read.
+    /// An unread answer.
     Unread = 2,
-    /// A newer connection needed its place.
+    /// Eviction by a newer connection.
     Evicted = 3,
-    /// Refused: there was no place.
+    /// Refusal because there was no place.
     Refused = 4,
-    /// Refused: the system had no descriptor for it.
+    /// Refusal because the system had no descriptor.
     NoDescriptor = 5,
-    /// What came first was no request.
+    /// First bytes that are no HTTP request.
     NotHttp = 6,
 }
 
 impl EndReason {
-    /// All of them, with their names in metrics.
+    /// All reasons, with their names in metrics.
     pub const ALL: [(EndReason, &str); 7] = [
         (EndReason::Idle, "idle"),
         (EndReason::Head, "header"),
@@ -231,7 +232,7 @@ impl EndReason {
     ];
 }
 
-/// All connections of HTTP.
+/// All HTTP connections.
 #[derive(Debug)]
 pub struct Connections {
     max: usize,
@@ -239,7 +240,7 @@ pub struct Connections {
     started: Instant,
     open: Mutex<OpenConnection>,
     ended: [AtomicU64; EndReason::ALL.len()],
-    /// Told when one has gone.
+    /// Notified when a connection has gone.
     left: Notify,
 }
 
@@ -248,8 +249,8 @@ struct OpenConnection {
     next: u64,
     by_number: HashMap<u64, Arc<Connection>>,
     by_client: HashMap<IpAddr, usize>,
-    /// Of a client or of all, some of those that were waited for longest when looked for, with the time since when they
-    /// were; the longest last.
+    /// Cache of the connections whose clients were waited for longest at the last search, by client or for all, with
+    /// the time since when. The longest wait is last.
     longest: HashMap<Option<IpAddr>, Vec<(u64, Arc<Connection>)>>,
 }
 
@@ -268,9 +269,9 @@ impl OpenConnection {
         true
     }
 
-    /// The connection whose client was waited for longest, of one client or of all.
+    /// Returns the connection, of one client or of all, whose client was waited for longest.
     fn longest_waiting(&mut self, client: Option<IpAddr>) -> Option<Arc<Connection>> {
-        // Whoever begins to wait later has waited less: those that were found once go in order.
+        // Connections that start to wait later have waited less, so those found once stay in order.
         let mut found = self.longest.remove(&client).unwrap_or_default();
         while found.pop_if(|(since_ms, connection)| !self.still_waits(connection, *since_ms)).is_some() {}
         if found.is_empty() {
@@ -287,18 +288,19 @@ impl OpenConnection {
         connection.waits_since_ms() == Some(since_ms) && self.by_number.contains_key(&connection.number)
     }
 
-    /// Those whose clients were waited for longest, with the time since when, the longest last.
+    /// Returns the connections whose clients were waited for longest, with the time since when; the longest wait is
+    /// last.
     fn waiting(&self, client: Option<IpAddr>) -> Vec<(u64, Arc<Connection>)> {
         let of = |connection: &&Arc<Connection>| client.is_none_or(|client| connection.client == client);
         let waits = |connection: &Arc<Connection>| Some((connection.waits_since_ms()?, connection.clone()));
         let mut found: Vec<_> = self.by_number.values().filter(of).filter_map(waits).collect();
-        // Of those that wait equally long the first.
+        // Among equal waits the first connection is last.
         found.sort_unstable_by_key(|(since_ms, connection)| Reverse((*since_ms, connection.number)));
         found.split_off(found.len().saturating_sub(FOUND_MAX))
     }
 }
 
-/// A place among the connections, free again when dropped.
+/// A connection slot, freed when dropped.
 #[derive(Debug)]
 pub struct ConnectionPlace {
     connections: Arc<Connections>,
@@ -306,7 +308,7 @@ pub struct ConnectionPlace {
 }
 
 impl ConnectionPlace {
-    /// Who has it.
+    /// Returns the connection in the slot.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
@@ -320,12 +322,12 @@ impl Drop for ConnectionPlace {
 }
 
 impl Connections {
-    /// Makes room for `max` connections, `max_per_client` of them of one client.
+    /// Makes slots for `max` connections, of which one client may use `max_per_client`.
     pub fn new(max: usize, max_per_client: usize) -> Arc<Connections> {
         Connections::since(Instant::now(), max, max_per_client)
     }
 
-    /// As [`Connections::new`], with times counted from an instant.
+    /// Makes slots as [`Connections::new`] does, with times counted from `started`.
     fn since(started: Instant, max: usize, max_per_client: usize) -> Arc<Connections> {
         Arc::new(Connections {
             max: max.max(1),
@@ -337,7 +339,8 @@ impl Connections {
         })
     }
 
-    /// Gives a new connection a place, if need be that of one whose client is waited for.
+    /// Gives a new connection a slot, if necessary by evicting one that waits for its client. Returns `None` if
+    /// refused.
     pub fn admit(self: &Arc<Self>, address: SocketAddr) -> Option<ConnectionPlace> {
         let client = client_of(address.ip());
         let max = match client.is_loopback() {
@@ -375,7 +378,7 @@ impl Connections {
         Some(ConnectionPlace { connections: self.clone(), connection })
     }
 
-    /// Ends the connection whose client was waited for longest; whether there is one. Its place is free at once.
+    /// Ends the connection whose client was waited for longest and frees its slot. Returns whether there was one.
     fn evict(&self, open: &mut OpenConnection, client: Option<IpAddr>) -> bool {
         let Some(victim) = open.longest_waiting(client) else { return false };
         open.remove(&victim);
@@ -384,13 +387,13 @@ impl Connections {
         true
     }
 
-    /// Ends some of those whose clients are waited for: the system has no descriptors left.
+    /// Ends up to `most` connections that wait for their clients, for lack of descriptors. Returns how many.
     pub fn shed(&self, most: usize) -> usize {
         let mut open = self.open.lock();
         (0..most).take_while(|_| self.evict(&mut open, None)).count()
     }
 
-    /// Ends those whose clients were waited for long enough.
+    /// Ends the connections whose clients were waited for too long.
     pub fn sweep(&self) {
         let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
         for connection in open {
@@ -401,27 +404,27 @@ impl Connections {
         }
     }
 
-    /// Counts a connection that ended, or was not taken.
+    /// Counts a connection that was ended or refused.
     pub fn count(&self, why: EndReason) {
         self.ended[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// How many ended so.
+    /// Returns how many connections were ended or refused for this reason.
     pub fn ended(&self, why: EndReason) -> u64 {
         self.ended[why as usize].load(Relaxed)
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.open.lock().by_number.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Completes when there are none, but for those that speak another protocol.
+    /// Waits until no connections are left except upgraded ones.
     pub async fn all_left(&self) {
         loop {
             let mut left = std::pin::pin!(self.left.notified());
@@ -489,7 +492,7 @@ mod tests {
                 _ => assert_eq!(new, first, "round {round}"),
             }
             ended.extend(new);
-            // From now on some work.
+            // From here on some are working.
             places.iter().skip(5).step_by(7).for_each(|place| place.connection.works());
         }
         assert_eq!(connections.len(), 100);

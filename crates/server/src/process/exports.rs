@@ -1,4 +1,4 @@
-//! Exports under way: few at once, and none that its client does not read keeps others out.
+//! Exports under way. Only a few run at once, and one that its client does not read cannot block others.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 use crate::process::budget::client_of;
 use crate::process::connections::Connection;
 
-/// Exports at once at most.
+/// Max number of exports at once.
 const EXPORTS_MAX: usize = 4;
-/// Of one client.
+/// Max number of exports of one client.
 const EXPORTS_OF_CLIENT_MAX: usize = 2;
-/// An export whose client took nothing for so long makes room for another.
+/// Time without progress after which an export makes room for another.
 const STALL: Duration = Duration::from_secs(5);
 
-/// Exports under way.
+/// The exports under way.
 #[derive(Debug, Default)]
 pub struct Exports {
     open: Mutex<Vec<Arc<Connection>>>,
 }
 
-/// An export under way, until it is dropped.
+/// An export under way, registered until it is dropped.
 #[derive(Debug)]
 pub struct Export {
     exports: Arc<Exports>,
@@ -30,10 +30,10 @@ pub struct Export {
 }
 
 impl Exports {
-    /// Begins one; if need be in the place of one that is not read.
+    /// Registers an export, if necessary in place of a stalled one.
     ///
     /// # Errors
-    /// Why it cannot begin now.
+    /// A message for the client, if no export may begin now.
     pub fn begin(self: &Arc<Self>, connection: &Arc<Connection>) -> Result<Export, String> {
         let client = client_of(connection.address().ip());
         let mut open = self.open.lock();
@@ -53,7 +53,7 @@ impl Exports {
     }
 }
 
-/// Ends the export that was not read for longest, if one was not for long; whether there was one.
+/// Ends the export that stalled for longest. Returns whether there was a stalled one.
 fn end_stalled(open: &mut Vec<Arc<Connection>>, client: Option<IpAddr>) -> bool {
     let of = |other: &Arc<Connection>| client.is_none_or(|client| client_of(other.address().ip()) == client);
     let stalled = (0..open.len()).filter(|at| of(&open[*at]) && open[*at].stalled() >= STALL);

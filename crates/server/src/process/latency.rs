@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// The newest latencies, a bounded number of them.
+/// A bounded number of the newest latencies.
 #[derive(Debug)]
 pub struct Latencies {
     newest: Mutex<VecDeque<Duration>>,
@@ -15,21 +15,21 @@ pub struct Latencies {
 /// Quantiles in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Quantiles {
-    /// Half are below.
+    /// Median.
     pub p50: f64,
-    /// 99 of 100 are below.
+    /// 99th percentile.
     pub p99: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Latencies {
-    /// Keeps the newest `keep`.
+    /// Makes a collection of the newest `keep` latencies.
     pub fn new(keep: usize) -> Self {
         Latencies { newest: Mutex::new(VecDeque::with_capacity(keep)), keep }
     }
 
-    /// Adds one.
+    /// Adds a latency, dropping the oldest if full.
     pub fn add(&self, latency: Duration) {
         let mut newest = self.newest.lock();
         if newest.len() == self.keep {
@@ -38,12 +38,12 @@ impl Latencies {
         newest.push_back(latency);
     }
 
-    /// Returns the last one in milliseconds, rounded to a hundredth.
+    /// Returns the newest latency in milliseconds, rounded to a hundredth.
     pub fn last_ms(&self) -> Option<f64> {
         self.newest.lock().back().map(|l| (l.as_secs_f64() * 1e5).round() / 1e2)
     }
 
-    /// Their quantiles; zeros if there are none.
+    /// Returns the quantiles; zeros if there are no latencies.
     pub fn quantiles(&self) -> Quantiles {
         let mut sorted: Vec<Duration> = self.newest.lock().iter().copied().collect();
         sorted.sort_unstable();
@@ -51,7 +51,7 @@ impl Latencies {
     }
 }
 
-/// Quantiles of ascending latencies by the nearest rank.
+/// Computes quantiles of ascending latencies by the nearest rank.
 pub fn quantiles_ms(sorted: &[Duration]) -> Quantiles {
     let rank = |q: f64| match sorted.len() {
         0 => 0.0,

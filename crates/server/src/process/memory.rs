@@ -1,15 +1,15 @@
-//! What the process uses, as the kernel counts it.
+//! Resource usage of the process, as counted by the kernel.
 
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Resident memory in bytes; 0 where `/proc` does not tell.
+/// Returns resident memory in bytes, or 0 if `/proc` does not provide it.
 pub fn resident_bytes() -> u64 {
     status_kib("VmRSS:") * 1024
 }
 
-/// The most that was resident at a time, in bytes; 0 where `/proc` does not tell.
+/// Returns peak resident memory in bytes, or 0 if `/proc` does not provide it.
 pub fn resident_peak_bytes() -> u64 {
     status_kib("VmHWM:") * 1024
 }
@@ -20,9 +20,9 @@ fn status_kib(key: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Time on a processor since start, user and system, of all threads.
+/// Returns the processor time since start, user and system, of all threads.
 pub fn cpu_time() -> Duration {
-    // It cannot fail for the calling process.
+    // The call cannot fail for the calling process.
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
     let time = |t: nix::sys::time::TimeVal| {
         Duration::from_secs(t.tv_sec().unsigned_abs()) + Duration::from_micros(t.tv_usec().unsigned_abs())

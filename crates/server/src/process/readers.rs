@@ -1,6 +1,6 @@
-//! The threads that read: for requests, for live subscriptions that begin, for heartbeats. Few and of lower
-//! priority than ingest and live, so that reading can be slow and recording cannot; each kind has its own, so that
-//! none waits for another.
+//! Thread pools for reads: of requests, of new live subscriptions, of heartbeats. They are few and of lower priority
+//! than ingest and live, so that slow reading never slows recording. Each kind has its own pool, so that none waits for
+//! another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,38 +13,38 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::process::budget::Over;
 
-/// 0 to 19, higher yields more.
+/// Nice value of reader threads, 0 to 19; higher yields more.
 pub const NICENESS: i32 = 5;
 
-/// Lowers the priority of the calling thread, which is one of those that `who` names.
+/// Lowers the priority of the calling thread. `who` names its kind in the log.
 pub fn lower_priority(niceness: i32, who: &str) {
-    // On Linux the "process" of setpriority is a thread; none is the calling one.
+    // On Linux, setpriority's "process" is a thread; `None` is the calling one.
     if let Err(error) = rustix::process::setpriority_process(None, niceness) {
         tracing::warn!(%error, "{who} keep the priority of the rest of the server");
     }
 }
 
-/// Why a read ended without an answer.
+/// Reason why a read ended without an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The store could not be read.
+    /// An error of the store.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// It took too long.
+    /// Timeout.
     #[error("timed out after {} s; request less, or raise query.statement_timeout_s", .0.as_secs())]
     TooLong(Duration),
-    /// Nobody waits for it.
+    /// Departure of the client.
     #[error("the client disconnected")]
     Left,
-    /// Its answer does not fit into the memory for clients.
+    /// An answer that exceeds the memory for clients.
     #[error(transparent)]
     Over(#[from] Over),
-    /// A defect.
+    /// A panic.
     #[error("internal error while reading: {0}")]
     Defect(#[from] JoinError),
 }
 
-/// Whether a read may go on: its client waits, and its time is not over. Read loops ask now and then.
+/// Permission to continue a read: its client waits and its time is not over. Read loops check it periodically.
 #[derive(Clone, Debug, Default)]
 pub struct Leave {
     has_left: Arc<AtomicBool>,
@@ -52,17 +52,17 @@ pub struct Leave {
 }
 
 impl Leave {
-    /// Leave to read for as long as it takes.
+    /// Returns a permission without a time limit.
     pub fn unlimited() -> Leave {
         Leave::default()
     }
 
-    /// Leave to read for so long from now on.
+    /// Returns a permission that ends after `patience`.
     pub fn within(patience: Duration) -> Leave {
         Leave { has_left: Arc::default(), until: Instant::now().checked_add(patience).map(|until| (until, patience)) }
     }
 
-    /// Checks that it holds.
+    /// Checks whether the permission still holds.
     ///
     /// # Errors
     /// [`ReadError::Left`] or [`ReadError::TooLong`].
@@ -77,7 +77,7 @@ impl Leave {
     }
 }
 
-/// Takes the leave back when dropped, as the future of a request is whose client has gone.
+/// Revokes the permission when dropped, as the future of a request is once its client has gone.
 struct WaitingRead(Leave);
 
 impl Drop for WaitingRead {
@@ -86,17 +86,17 @@ impl Drop for WaitingRead {
     }
 }
 
-/// A pool of threads for reads that block.
+/// A pool of threads for blocking reads.
 #[derive(Debug)]
 pub struct Readers {
     runtime: Option<Runtime>,
 }
 
 impl Readers {
-    /// Starts a pool of so many threads; further reads wait their turn.
+    /// Starts a pool of `threads` threads; further reads wait their turn.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be started.
     pub fn start(name: &str, threads: usize) -> std::io::Result<Readers> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -107,16 +107,16 @@ impl Readers {
         Ok(Readers { runtime: Some(runtime) })
     }
 
-    /// Runs a read that blocks.
+    /// Runs a blocking read.
     pub fn spawn<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         self.handle().spawn_blocking(read)
     }
 
-    /// Runs a read that blocks and asks for its leave now and then: it ends when this future is dropped, or after
-    /// `patience`, which begins while it waits for its turn.
+    /// Runs a blocking read that checks its permission periodically. It ends when this future is dropped, or after
+    /// `patience`, which includes the time it waits for its turn.
     ///
     /// # Errors
-    /// Those of the read, or that its leave has ended.
+    /// The error of the read, or the end of its permission.
     pub async fn read<T: Send + 'static, E: From<ReadError> + Send + 'static>(
         &self,
         patience: Duration,
@@ -129,10 +129,10 @@ impl Readers {
         self.read_with(Leave::within(patience), read).await.unwrap_or_else(|error| Err(ReadError::from(error).into()))
     }
 
-    /// Runs a read that blocks for as long as it has leave; its leave ends when this future is dropped.
+    /// Runs a blocking read while `leave` holds; dropping this future revokes it.
     ///
     /// # Errors
-    /// It ended by a defect.
+    /// If the read panicked.
     pub async fn read_with<T: Send + 'static>(
         &self,
         leave: Leave,

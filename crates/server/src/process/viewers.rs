@@ -1,25 +1,25 @@
-//! The threads that tell live clients: of their own, so that a request, above all one that writes, does not wait behind a
-//! thousand views, and of a priority between those that record and those that read.
+//! The threads that serve live clients. They are separate, so that a request, above all a write, does not wait behind a
+//! thousand views. Their priority is between that of recording and that of reading.
 
 use strongback_query::let_end;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::process::readers::lower_priority;
 
-/// 0 to 19, higher yields more.
+/// Nice value of these threads, 0 to 19; higher yields more.
 const NICENESS: i32 = 2;
 
-/// What live clients are told by.
+/// The thread pool for live clients.
 #[derive(Debug)]
 pub struct Viewers {
     runtime: Option<Runtime>,
 }
 
 impl Viewers {
-    /// Starts so many threads.
+    /// Starts `threads` threads.
     ///
     /// # Errors
-    /// Where no thread can be had.
+    /// If no thread can be started.
     pub fn start(threads: usize) -> std::io::Result<Viewers> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
@@ -30,7 +30,7 @@ impl Viewers {
         Ok(Viewers { runtime: Some(runtime) })
     }
 
-    /// Serves a client.
+    /// Runs the task of a client.
     pub fn spawn(&self, client: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(client);
@@ -41,7 +41,7 @@ impl Viewers {
 impl Drop for Viewers {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // The server's stop has told the clients.
+            // The clients were already notified when the server stopped.
             let_end(runtime);
         }
     }

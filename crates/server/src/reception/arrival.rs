@@ -1,15 +1,15 @@
-//! When frames arrive, stream by stream: the hot path's share, a few integer operations a frame.
+//! Arrival times of frames per stream. Runs on the hot path, so it takes only a few integer operations per frame.
 //!
-//! Kept under the fan-out's lock, which ingest holds anyway. Once a second [`Arrivals::take`] hands the windows of those
+//! Kept under the fan-out's lock, which ingest holds anyway. Once a second [`Arrivals::take`] passes the windows of
 //! streams that had frames with a stamp to the estimates ([`crate::sources::clocks::estimate`]).
 
 use strongback_sources::clock::is_never_set;
 use strongback_store::StreamId;
 
-/// Streams that are timed, the first of the store: further ones have neither histogram nor clock.
+/// Number of streams that are timed, the first of the store; others have neither histogram nor clock.
 pub const STREAMS_MAX: usize = 16_384;
-/// Ends of the buckets of times between frames, nanoseconds, each included in its bucket; one more bucket has what is
-/// longer than the last. The limits of [`OVER_NS`] are among them.
+/// Upper bounds, inclusive, of the histogram's buckets of times between frames, nanoseconds. One more bucket holds
+/// longer times. The limits of [`OVER_NS`] are among the bounds.
 pub const EDGES_NS: [i64; 22] = [
     10_000,
     100_000,
@@ -34,25 +34,25 @@ pub const EDGES_NS: [i64; 22] = [
     10_000_000_000,
     60_000_000_000,
 ];
-/// Limits that times between frames are counted over, nanoseconds.
+/// Limits over which times between frames are counted, nanoseconds.
 pub const OVER_NS: [i64; 5] = [2_000_000, 5_000_000, 25_000_000, 45_000_000, 110_000_000];
-/// Frames received longer ago, or later, than this are no live reception but an import.
+/// Frames received longer ago, or further ahead, than this are imported, not live.
 const LIVE_NS: i64 = 60_000_000_000;
 
-/// What a window of one stream brought.
+/// Statistics of one stream over a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivalWindow {
-    /// Least delay in it, nanoseconds.
+    /// Min delay in the window, nanoseconds.
     pub least_ns: i64,
-    /// `receive_time` of the frame that had it.
+    /// `receive_time` of the frame with the min delay.
     pub at: i64,
-    /// How far the mean delay was above the least, nanoseconds.
+    /// Mean delay minus min delay, nanoseconds.
     pub above_ns: i64,
-    /// The stamps are from before any clock was set.
+    /// Whether the stamps are from before the clock was set.
     pub never_set: bool,
 }
 
-/// For each power of two the first bucket that a time of that magnitude can lie in.
+/// For each power of two, the first bucket that a time of that magnitude can be in.
 const FIRST_BUCKET: [u8; 64] = {
     let mut first = [0; 64];
     let mut power = 0;
@@ -67,7 +67,7 @@ const FIRST_BUCKET: [u8; 64] = {
     first
 };
 
-/// Bucket of a time between two frames.
+/// Returns the bucket of a time between two frames.
 #[inline]
 fn bucket_of(gap_ns: i64) -> usize {
     let mut bucket = FIRST_BUCKET[gap_ns.max(1).ilog2() as usize] as usize;
@@ -77,10 +77,10 @@ fn bucket_of(gap_ns: i64) -> usize {
     bucket
 }
 
-/// How many times between frames were how long, since start.
+/// Number of times between frames in each bucket, since start.
 pub type Histogram = [u64; EDGES_NS.len() + 1];
 
-/// Times over each limit of [`OVER_NS`].
+/// Counts the times over each limit of [`OVER_NS`].
 pub fn over(counts: &Histogram) -> [u64; OVER_NS.len()] {
     OVER_NS.map(|limit| {
         let within = EDGES_NS.iter().filter(|edge| **edge <= limit).count();
@@ -97,7 +97,7 @@ struct Arrival {
     never_set: bool,
     least_ns: i64,
     least_at: i64,
-    /// First delay of the window: others are summed as differences to it.
+    /// First delay of the window; delays are summed as differences from it.
     reference_ns: i64,
     sum_ns: i64,
     counts: Histogram,
@@ -114,7 +114,7 @@ const NOTHING: Arrival = Arrival {
     counts: [0; EDGES_NS.len() + 1],
 };
 
-/// Times of all streams.
+/// Arrival times of all streams.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     streams: Vec<Arrival>,
@@ -123,7 +123,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Takes a frame that was not there before. Times are nanoseconds since 1970 UTC.
+    /// Adds a new frame, not a duplicate. Times are nanoseconds since 1970 UTC.
     #[inline]
     pub fn frame(&mut self, stream: StreamId, receive_time: i64, source_time: Option<i64>, now: i64) {
         let at = stream.0 as usize;
@@ -138,7 +138,7 @@ impl Arrivals {
         }
         let arrival = &mut self.streams[at];
         let gap_ns = receive_time.saturating_sub(arrival.last);
-        // Frames that overtook each other in here, and a clock that was set back, are no time between two.
+        // Do not count frames that overtook each other in this process, or a clock that was set back.
         if gap_ns >= 0 {
             if arrival.last != 0 {
                 arrival.counts[bucket_of(gap_ns)] += 1;
@@ -162,7 +162,7 @@ impl Arrivals {
         arrival.frames = arrival.frames.saturating_add(1);
     }
 
-    /// Ends the windows and hands them over; `windows` is emptied first.
+    /// Ends the windows and moves them to `windows`, which is cleared first.
     pub fn take(&mut self, windows: &mut Vec<(StreamId, ArrivalWindow)>) {
         windows.clear();
         for stream in self.touched.drain(..) {
@@ -181,14 +181,14 @@ impl Arrivals {
         }
     }
 
-    /// How long the times between frames of a stream were; none before the second frame, and for streams that are not
-    /// timed.
+    /// Returns the histogram of times between frames of a stream, or `None` before the second frame and for streams
+    /// that are not timed.
     pub fn histogram(&self, stream: StreamId) -> Option<Histogram> {
         let counts = self.streams.get(stream.0 as usize)?.counts;
         counts.iter().any(|n| *n > 0).then_some(counts)
     }
 
-    /// Stream numbers mean other streams from now on.
+    /// Clears all state, because stream numbers now refer to other streams.
     pub fn clear(&mut self) {
         *self = Arrivals::default();
     }
@@ -224,12 +224,12 @@ mod tests {
             at += gap;
             arrivals.frame(STREAM, at, None, at);
         }
-        // Older than the newest: no time between two.
+        // Older than the newest frame: not counted.
         arrivals.frame(STREAM, at - 5, None, at);
         let counts = arrivals.histogram(STREAM).unwrap();
         assert_eq!(counts.iter().sum::<u64>(), gaps.len() as u64);
         assert_eq!(over(&counts), [4, 3, 3, 1, 1]);
-        // Imports have times of long ago.
+        // Imported frames have old times.
         arrivals.frame(STREAM, T0 - 3_600_000_000_000, Some(1), at);
         assert_eq!(arrivals.histogram(STREAM).unwrap(), counts);
         arrivals.frame(StreamId(STREAMS_MAX as u32), at, Some(at), at);

@@ -1,9 +1,9 @@
-//! One order for all that is looked at, whichever thread brought it: for limits that of reception.
+//! One order for frames from all threads; for limits, the order of reception.
 //!
-//! Sources are not synchronised, but everything is stamped at reception by one clock. Frames are held back a little and
-//! let go in the order of (receive time, stream, row). The same frames read from the store come out in the same order, so
-//! that what is decided on them live and in replay is the same. A frame that is handed in after its turn comes next: the
-//! caller notes its new turn, with which the record gives the same order again.
+//! Sources are not synchronised, but everything is stamped at reception by one clock. Frames are held back briefly
+//! and released in the order of (receive time, stream, row). The same frames read from the store have the same order,
+//! so live and replay give the same results. A frame that is handed in after its turn is released next. The caller
+//! records its new turn, so that stored data gives the same order again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,14 +14,14 @@ use strongback_store::StreamId;
 #[derive(Debug)]
 pub struct Order<T> {
     held: BinaryHeap<Reverse<HeldFrame<T>>>,
-    /// What was received before has been let go.
+    /// Receive time before which everything was released.
     watermark: i64,
     arrived: u64,
 }
 
 #[derive(Debug)]
 struct HeldFrame<T> {
-    /// Turn, stream, row, arrival.
+    /// Turn, stream, row, and order of arrival.
     key: (i64, u32, u64, u64),
     item: T,
 }
@@ -53,19 +53,19 @@ impl<T> Default for Order<T> {
 }
 
 impl<T> Order<T> {
-    /// The turn of what was received at `receive_time` (nanoseconds since 1970 UTC): that instant, unless later ones were
-    /// let go already.
+    /// Returns the turn of something received at `receive_time` (nanoseconds since 1970 UTC): that time, or later if
+    /// later ones were already released.
     pub fn turn(&self, receive_time: i64) -> i64 {
         receive_time.max(self.watermark)
     }
 
-    /// Takes something with its turn. Rows decide between equal turns of a stream; without a row it comes last.
+    /// Adds an item with its turn. Equal turns of a stream are ordered by row; items without a row come last.
     pub fn push(&mut self, turn: i64, stream: StreamId, row: Option<u64>, item: T) {
         self.arrived += 1;
         self.held.push(Reverse(HeldFrame { key: (turn, stream.0, row.unwrap_or(u64::MAX), self.arrived), item }));
     }
 
-    /// The next whose turn is before `watermark`, which never falls.
+    /// Removes and returns the next item with a turn before `watermark`, which never decreases.
     pub fn pop_before(&mut self, watermark: i64) -> Option<T> {
         self.watermark = self.watermark.max(watermark);
         if self.held.peek()?.0.key.0 >= self.watermark {
@@ -74,17 +74,17 @@ impl<T> Order<T> {
         self.held.pop().map(|Reverse(held)| held.item)
     }
 
-    /// Turn, stream and row of the earliest that is held back.
+    /// Returns turn, stream and row of the earliest item held back.
     pub fn first(&self) -> Option<(i64, u32, u64)> {
         self.held.peek().map(|Reverse(held)| (held.key.0, held.key.1, held.key.2))
     }
 
-    /// The earliest, whatever its turn.
+    /// Removes and returns the earliest item, whatever its turn.
     pub fn pop(&mut self) -> Option<T> {
         self.held.pop().map(|Reverse(held)| held.item)
     }
 
-    /// How many are held back.
+    /// Returns the number of items held back.
     pub fn len(&self) -> usize {
         self.held.len()
     }
@@ -102,7 +102,7 @@ mod tests {
             let (mut clock, mut taken, mut out, mut late) = (0_i64, Vec::new(), Vec::new(), 0);
             for row in 0..300_u64 {
                 clock += random.i64(0..5);
-                // Handed in up to 12 after it was received; 8 are waited for.
+                // Handed in up to 12 after reception, while the order waits for 8.
                 let (receive_time, stream) = (clock - random.i64(0..12), random.u32(0..3));
                 let turn = order.turn(receive_time);
                 assert!(turn == receive_time || turn <= clock - 8, "{receive_time} at {clock}");

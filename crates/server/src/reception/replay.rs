@@ -1,4 +1,4 @@
-//! Frames of the record, as the tap gives those that come.
+//! Stored frames, in the form in which the tap gives arriving ones.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, 
 use super::TappedFrame;
 use super::value::FromValue;
 
-/// Frames that a slice of time should have, at least and at most: slices grow and shrink until they do.
+/// Min and max frames per slice of time; slices grow and shrink to match.
 const SLICE_FRAMES: Range<usize> = 2_000..50_000;
-/// Bytes of texts that it should have at most.
+/// Max bytes of texts per slice.
 const SLICE_TEXT_BYTES: usize = 64 << 20;
-/// Span of the first slice, and of the longest.
+/// Span of the first slice, and of the longest, nanoseconds.
 const SLICE_NS: Range<i64> = 1_000_000_000..86_400_000_000_000;
 
-/// The frame of a row of a batch whose columns are these channels.
+/// Returns the frame at a row of a batch whose columns are `channels`.
 pub fn sighting<R: FromValue>(batch: &Batch, channels: &[ChannelIndex], row: usize) -> TappedFrame<R> {
     let columns = channels.iter().zip(&batch.columns);
     let reading = |(channel, column): (&ChannelIndex, &strongback_store::Column)| {
@@ -29,7 +29,7 @@ pub fn sighting<R: FromValue>(batch: &Batch, channels: &[ChannelIndex], row: usi
     }
 }
 
-/// The frames of a batch that have readings; `channels` are those of its columns.
+/// Returns the frames of a batch that have readings; its columns are `channels`.
 pub fn sightings<'b, R: FromValue + 'b>(
     batch: &'b Batch,
     channels: &'b [ChannelIndex],
@@ -37,7 +37,7 @@ pub fn sightings<'b, R: FromValue + 'b>(
     (0..batch.len()).map(|row| sighting(batch, channels, row)).filter(|frame| !frame.readings.is_empty())
 }
 
-/// Frames of one stream that have readings, one after the other.
+/// Iterator over the frames of one stream that have readings.
 pub struct Frames {
     scanner: Scanner,
     channels: Vec<ChannelIndex>,
@@ -46,16 +46,16 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Those of a scan, whose columns are the channels asked for.
+    /// Creates an iterator over a scan, whose columns are the requested channels.
     pub fn new(view: &View, scan: Scan) -> Self {
         let channels = scan.columns.clone();
         Frames { scanner: view.scan(scan), channels, batch: None, next: 0 }
     }
 
-    /// The next, in the order of rows.
+    /// Returns the next frame, in the order of rows.
     ///
     /// # Errors
-    /// A scan that ends early.
+    /// Returns an error if the scan ends early.
     pub fn next_frame<R: FromValue>(&mut self) -> Result<Option<TappedFrame<R>>, ScanError> {
         loop {
             let Some(batch) = self.batch.as_ref().filter(|batch| self.next < batch.len()) else {
@@ -72,21 +72,21 @@ impl Frames {
     }
 }
 
-/// What is read of a stream in the order of `time`.
+/// Part of a stream to read in the order of `time`.
 #[derive(Clone, Debug)]
 pub struct StreamRequest {
-    /// The stream.
+    /// Id of the stream.
     pub stream: StreamId,
-    /// Channels of it.
+    /// Channels to read.
     pub channels: Vec<ChannelIndex>,
-    /// Rows of it, end exclusive.
+    /// Rows to read, end exclusive.
     pub rows: Range<u64>,
-    /// Whether frames without readings count.
+    /// Whether to include frames without readings.
     pub every: bool,
 }
 
-/// Frames of several streams in one order: (time, stream, row). Memory is bounded by slices of time; a slice of one
-/// instant is as large as what came at that instant.
+/// Frames of several streams in one order: (time, stream, row). Slices of time bound the memory; a slice of a single
+/// instant holds all frames of that instant.
 #[derive(Clone, Debug)]
 pub struct ByTime {
     wanted: Vec<StreamRequest>,
@@ -97,9 +97,9 @@ pub struct ByTime {
 }
 
 impl ByTime {
-    /// Frames with `from ≤ time ≤ to`.
+    /// Creates a reader of frames with `from ≤ time ≤ to`.
     pub fn new(view: &View, wanted: Vec<StreamRequest>, from: i64, to: i64) -> ByTime {
-        // What lies beyond the newest frame need not be looked for.
+        // Do not search beyond the oldest and the newest frame.
         let times: Vec<(i64, i64)> = wanted.iter().filter_map(|of| view.time_range(of.stream)).collect();
         let first = times.iter().map(|time| time.0).min().unwrap_or(i64::MAX);
         let last = times.iter().map(|time| time.1).max().unwrap_or(i64::MIN);
@@ -107,20 +107,20 @@ impl ByTime {
         ByTime { wanted, next, end, span: SLICE_NS.start, text_bytes_max }
     }
 
-    /// Up to where it has read: every frame with an earlier `time` was given.
+    /// Returns the `time` before which all frames were returned.
     pub fn at(&self) -> i64 {
         self.next
     }
 
-    /// Whether all was given.
+    /// Returns whether all frames were returned.
     pub fn is_over(&self) -> bool {
         self.next > self.end
     }
 
-    /// The frames of the next slice, which may be none. `view` may be a newer one each time.
+    /// Returns the frames of the next slice, possibly none. `view` may be a newer one each time.
     ///
     /// # Errors
-    /// A scan that ends early; the slice is tried again at the next call.
+    /// Returns an error if a scan ends early; the next call retries the slice.
     pub fn slice<R: FromValue>(&mut self, view: &View) -> Result<Vec<TappedFrame<R>>, ScanError> {
         if self.is_over() {
             return Ok(Vec::new());
@@ -174,7 +174,7 @@ mod tests {
     const ROWS: usize = 1_000;
     const TEXT_BYTES: usize = 500;
 
-    /// The length of a text.
+    /// Length of a text.
     struct Length(usize);
 
     impl FromValue for Length {

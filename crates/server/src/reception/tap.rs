@@ -1,4 +1,4 @@
-//! Readings of appended frames for whoever asked for their channels, put aside under the fan-out's lock.
+//! Readings of appended frames, collected under the fan-out's lock for the consumers of their channels.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use strongback_store::{ChannelIndex, FrameRef, StreamId, Value};
 use super::TappedFrame;
 use super::value::FromValue;
 
-/// What may wait. Beyond, frames are counted and not kept.
+/// Limits on pending frames. Frames over them are counted and dropped.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// Readings, about 48 bytes each.
+    /// Max readings, about 48 bytes each.
     readings: usize,
-    /// Bytes of their texts.
+    /// Max bytes of texts.
     text_bytes: usize,
-    /// Frames without room that are known one by one.
+    /// Max dropped frames that are listed individually.
     lost: usize,
 }
 
@@ -24,33 +24,33 @@ impl Default for Room {
     }
 }
 
-/// Frames on their way to whoever asked for them.
+/// Pending frames for the consumers of their channels.
 #[derive(Debug)]
 pub struct Tap<R> {
-    /// By stream.
+    /// Wanted channels, by stream.
     wanted: Vec<Option<TappedChannels>>,
     seen: Vec<TappedFrame<R>>,
     room: Room,
     readings: usize,
     text_bytes: usize,
     lost: Vec<Lost>,
-    /// Frames that found no room and are not among [`Tap::lost`].
+    /// Dropped frames that are not listed in [`Tap::lost`].
     nameless: u64,
-    /// Streams of those, of each of which `lost` has one frame without its row.
+    /// Streams of those frames; for each, `lost` has one frame without its row.
     of_nameless: BTreeSet<StreamId>,
 }
 
-/// A frame that found no room: its stream, and its row if it has one. Of streams that lose very many, one frame without
-/// a row stands for those that are not named.
+/// Dropped frame: its stream, and its row if it has one. If too many are dropped, one entry without a row stands for
+/// all others of a stream.
 pub type Lost = (StreamId, Option<u64>);
 
 #[derive(Debug)]
 struct TappedChannels {
     /// Whether `time` is the source's.
     source_clock: bool,
-    /// By channel.
+    /// Whether each channel is wanted, by channel index.
     is_wanted: Vec<bool>,
-    /// Whether frames without any of them count, too.
+    /// Whether frames without any wanted channel are included.
     every: bool,
 }
 
@@ -70,7 +70,8 @@ impl<R> Default for Tap<R> {
 }
 
 impl<R: FromValue> Tap<R> {
-    /// Asks for channels of a stream, in place of those asked for before; with `every` for frames without them, too.
+    /// Sets the wanted channels of a stream, replacing earlier ones. With `every`, frames without any of them are
+    /// included.
     pub fn want(&mut self, stream: StreamId, source_clock: bool, channels: &[ChannelIndex], every: bool) {
         let mut is_wanted = vec![false; channels.iter().map(|c| c.0 as usize + 1).max().unwrap_or(0)];
         channels.iter().for_each(|channel| is_wanted[channel.0 as usize] = true);
@@ -81,12 +82,12 @@ impl<R: FromValue> Tap<R> {
         self.wanted[at] = Some(TappedChannels { source_clock, is_wanted, every });
     }
 
-    /// Forgets what was asked for: numbers of streams and channels no longer hold. What was put aside stays.
+    /// Clears the wanted channels, because stream and channel numbers are no longer valid. Pending frames remain.
     pub fn clear(&mut self) {
         self.wanted.clear();
     }
 
-    /// Puts a frame aside if anybody asked for its stream.
+    /// Adds a frame to the pending ones if its stream is wanted.
     pub fn add(&mut self, frame: &FrameRef<'_>, row: Option<u64>) {
         let head = frame.head();
         let Some(Some(wanted)) = self.wanted.get(head.stream.0 as usize) else { return };
@@ -108,7 +109,7 @@ impl<R: FromValue> Tap<R> {
         if !has_room || self.text_bytes + text_bytes > self.room.text_bytes {
             return self.lose(head.stream, row);
         }
-        // One without readings takes room as well.
+        // A frame without readings takes space as well.
         self.readings += readings.len() + 1;
         self.text_bytes += text_bytes;
         let time = head.source_time.filter(|_| wanted.source_clock).unwrap_or(head.receive_time);
@@ -119,14 +120,15 @@ impl<R: FromValue> Tap<R> {
         if self.lost.len() - self.of_nameless.len() < self.room.lost {
             self.lost.push((stream, row));
         } else if self.of_nameless.insert(stream) {
-            // Whoever reads the stream must know that something is missing.
+            // Consumers of the stream must learn that something is missing.
             self.lost.push((stream, None));
         } else {
             self.nameless += 1;
         }
     }
 
-    /// What came since the last call, what found no room, and how many frames more found none that are not named.
+    /// Takes the frames since the last call, the dropped frames, and the number of dropped frames that are not
+    /// listed.
     pub fn take(&mut self) -> (Vec<TappedFrame<R>>, Vec<Lost>, u64) {
         (self.readings, self.text_bytes) = (0, 0);
         self.of_nameless.clear();
@@ -149,7 +151,7 @@ mod tests {
         }
     }
 
-    /// A tap with little room, from which all of four streams is wanted.
+    /// Creates a tap with little space that wants everything of four streams.
     fn tap(room: Room) -> Tap<Kept> {
         let mut tap = Tap { room, ..Tap::default() };
         (0..4).for_each(|stream| tap.want(StreamId(stream), false, &[ChannelIndex(0)], false));
@@ -171,12 +173,12 @@ mod tests {
             add(&mut tap, row as u32 % 4, row, Value::U8(1));
         }
         let (seen, lost, nameless) = tap.take();
-        // One finds room, two are named, and each stream of the others is.
+        // One frame fits, two are listed, and each stream of the others is.
         assert_eq!(seen.iter().map(|frame| frame.row).collect::<Vec<_>>(), [Some(0)]);
         let named = [(1, Some(1)), (2, Some(2)), (3, None), (0, None), (1, None), (2, None)];
         assert_eq!(lost, named.map(|(stream, row)| (StreamId(stream), row)));
         assert_eq!(nameless, 0);
-        // There is room again, and everything is named again.
+        // There is space again, and every dropped frame is listed again.
         for row in 7..10 {
             add(&mut tap, 3, row, Value::U8(1));
         }
@@ -190,7 +192,7 @@ mod tests {
         for row in 0..10 {
             add(&mut tap, row as u32 % 2, row, Value::U8(1));
         }
-        // One is named, one stands for each stream, and seven are left.
+        // One is listed, one stands for each stream, and seven are left.
         let (seen, lost, nameless) = tap.take();
         assert_eq!((seen.len(), lost.len() as u64 + nameless, nameless), (0, 10, 7));
         assert_eq!(tap.take(), (Vec::new(), Vec::new(), 0));

@@ -1,4 +1,4 @@
-//! A thread that looks, turn by turn, at what came: derived channels, limits.
+//! Thread that periodically processes received frames, for derived channels and limits.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 /// Time between two turns.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Starts a thread that takes turns until `stopping` says so; the last turn is told that it is the last.
+/// Starts a thread that calls `turn` periodically until `stopping` is true. The last call gets `true`.
 pub fn start(
     name: &str,
     stopping: watch::Receiver<bool>,

@@ -3,23 +3,23 @@
 use strongback_query::{Cell, Kind};
 use strongback_store::Value;
 
-/// A value that is kept of a cell.
+/// Conversion from a stored value.
 pub trait FromValue: Sized {
-    /// Returns `None` if the cell's type is one that nobody looks at.
+    /// Converts a value, or returns `None` if its type is not supported.
     fn from_value(value: Value<'_>) -> Option<Self>;
 }
 
-/// A value as limits see it.
+/// Value as limits see it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitValue {
-    /// Numbers; truth values are 0 and 1. Integers beyond 2⁵³ are rounded to the nearest f64.
+    /// Number; booleans are 0 and 1. Integers beyond 2⁵³ are rounded to the nearest f64.
     Number(f64),
     /// Text, such as the name of a state.
     Text(Box<str>),
 }
 
 impl FromValue for LimitValue {
-    /// Of a cell. None: arrays, blobs and NaN, which no limit is about.
+    /// Converts a value. Returns `None` for arrays, blobs and NaN, which no limit applies to.
     fn from_value(value: Value<'_>) -> Option<LimitValue> {
         match value {
             Value::String(text) => Some(LimitValue::Text(text.into())),
@@ -32,7 +32,7 @@ impl FromValue for LimitValue {
 impl std::fmt::Display for LimitValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // An f32 with the digits that it has.
+            // Print an f32 with its own digits.
             LimitValue::Number(number) if f64::from(*number as f32) == *number => (*number as f32).fmt(f),
             LimitValue::Number(number) => number.fmt(f),
             LimitValue::Text(text) => f.write_str(text),
@@ -40,12 +40,13 @@ impl std::fmt::Display for LimitValue {
     }
 }
 
-/// A value as expressions see it.
+/// Value as expressions see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputValue(pub Cell);
 
 impl InputValue {
-    /// As one of a kind: a frame may hold a narrower number than its channel.
+    /// Converts the value to a kind, since a frame may hold a narrower number than its channel. Returns `None` if it
+    /// does not fit.
     pub fn into_kind(self, kind: Kind) -> Option<Cell> {
         Some(match (self.0, kind) {
             (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),

@@ -1,4 +1,4 @@
-//! Runs as REST, SQL and people see them.
+//! Runs as shown by REST, SQL and the command line.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use strongback_store::RunInfo;
 use super::clock::{RunClock, RunStep};
 use super::log::TimedRun;
 
-/// A run as REST shows it, without its clock.
+/// Returns a run as REST shows it, without its clock.
 fn card(name: &str, run: Option<&RunInfo>) -> Value {
     json!({
         "name": name,
@@ -22,7 +22,8 @@ fn card(name: &str, run: Option<&RunInfo>) -> Value {
     })
 }
 
-/// Runs as REST shows them, with their clocks at an instant: those with streams, then those that have a clock alone.
+/// Returns the runs as REST shows them, with their clocks at an instant: first runs with streams, then runs that only
+/// have a clock.
 pub fn cards(runs: &[RunInfo], timed: &BTreeMap<String, TimedRun>, at: i64) -> Vec<Value> {
     let with_clock = |name: &str, run| {
         let mut card = card(name, run);
@@ -33,7 +34,7 @@ pub fn cards(runs: &[RunInfo], timed: &BTreeMap<String, TimedRun>, at: i64) -> V
     runs.iter().map(|run| with_clock(&run.name, Some(run))).chain(alone.map(|name| with_clock(name, None))).collect()
 }
 
-/// Runs as SQL shows them.
+/// Returns the runs as SQL shows them.
 pub fn rows(runs: &[RunInfo], timed: &BTreeMap<String, TimedRun>, now: i64) -> Vec<RunRow> {
     let row = |name: &str, run: Option<&RunInfo>| {
         let timed = timed.get(name);
@@ -55,14 +56,14 @@ pub fn rows(runs: &[RunInfo], timed: &BTreeMap<String, TimedRun>, now: i64) -> V
     runs.iter().map(|run| row(&run.name, Some(run))).chain(alone.map(|name| row(name, None))).collect()
 }
 
-/// A time from T-0 as people say it: `T-00:10:00`.
+/// Formats a time relative to T-0 for people: `T-00:10:00`.
 pub fn t_words(t: i64) -> String {
     let seconds = t.unsigned_abs() / 1_000_000_000;
     let sign = if t < 0 { '-' } else { '+' };
     format!("T{sign}{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Why a run cannot be released: it has a clock alone, or there is none of this name.
+/// Explains why a run cannot be released: it only has a clock, or does not exist.
 pub fn not_released(name: &str, has_clock: bool) -> String {
     match has_clock {
         true => format!("run {name:?} has a clock alone: only data that was imported for a run is protected"),
@@ -70,7 +71,7 @@ pub fn not_released(name: &str, has_clock: bool) -> String {
     }
 }
 
-/// What a step did, in a sentence.
+/// Describes the effect of a step in a sentence.
 pub fn in_words(name: &str, step: RunStep, clock: &RunClock, now: i64) -> String {
     let t = clock.t(now).map(t_words).unwrap_or_default();
     match step {

@@ -1,41 +1,41 @@
-//! The clock of a run: T-0, holds, and T± at any instant. Pure: callers own time.
+//! The clock of a run: T-0, holds, and T± at any instant. Pure: callers supply the time.
 //!
-//! `t(at) = at − T-0 − holds`, the time spent in holds up to then. To set T-0 anew is to say when it is, whatever was held
-//! before: earlier holds are done with, and one that goes on holds from then on.
+//! `t(at) = at − T-0 − holds`, where holds is the time spent in holds until then. Setting T-0 again states when it
+//! is, whatever was held before: earlier holds are dropped, and a hold in progress counts from then on.
 
-/// Most holds of a run.
+/// Max holds of a run.
 const HOLDS_MAX: usize = 1_000;
 
-/// What is done with a run.
+/// Action on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStep {
-    /// It begins.
+    /// Start of the run.
     Start,
-    /// T-0 is at this instant, nanoseconds since 1970 UTC.
+    /// T-0 at this instant, nanoseconds since 1970 UTC.
     T0(i64),
-    /// The clock stands.
+    /// Hold of the clock.
     Hold,
-    /// It goes on.
+    /// End of the hold.
     Resume,
-    /// The run ends.
+    /// End of the run.
     Stop,
 }
 
-/// What a run is doing.
+/// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It began; when T-0 is, is not known yet.
+    /// Begun, T-0 not known yet.
     Planned,
-    /// Its clock runs.
+    /// Clock running.
     Counting,
-    /// Its clock stands.
+    /// Clock held.
     Held,
-    /// It ended.
+    /// Ended.
     Stopped,
 }
 
 impl RunState {
-    /// As a word.
+    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             RunState::Planned => "planned",
@@ -46,55 +46,56 @@ impl RunState {
     }
 }
 
-/// Why a step cannot be.
+/// Reason why a step is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// It has begun already.
+    /// Run that is started already.
     #[error("already started")]
     Begun,
-    /// It has begun and ended.
+    /// Name of a run that was started and stopped.
     #[error("already stopped, and a name cannot be reused; start another run")]
     Used,
-    /// It has ended.
+    /// Run that is stopped.
     #[error("already stopped; start another run")]
     Ended,
-    /// Without T-0 there is no clock to hold.
+    /// Run without T-0, which has no clock to hold.
     #[error("has no T-0 yet")]
     NoT0,
-    /// Its clock stands already.
+    /// Clock that is held already.
     #[error("already held")]
     Held,
-    /// Its clock runs.
+    /// Clock that is not held.
     #[error("not held")]
     NotHeld,
-    /// It was held too often.
+    /// Too many holds.
     #[error("already held {HOLDS_MAX} times, the limit")]
     HoldsMax,
 }
 
-/// The clock of a run that began.
+/// Clock of a run that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunClock {
-    /// When it began, nanoseconds since 1970 UTC.
+    /// Start of the run, nanoseconds since 1970 UTC.
     pub started: i64,
-    /// When it ended.
+    /// End of the run, nanoseconds since 1970 UTC.
     pub stopped: Option<i64>,
-    /// T-0 as it was set.
+    /// T-0 as it was set, nanoseconds since 1970 UTC.
     pub t0: Option<i64>,
-    /// Holds since T-0 was set, from and to; one that goes on has no end.
+    /// Start and end of each hold since T-0 was set; a hold in progress has no end.
     pub holds: Vec<(i64, Option<i64>)>,
 }
 
 impl RunClock {
-    /// Of a run that begins.
+    /// Creates the clock of a run that starts.
     pub fn new(started: i64) -> RunClock {
         RunClock { started, stopped: None, t0: None, holds: Vec::new() }
     }
 
-    /// Takes a step at an instant. Instants do not go back: a clock that was set back stands for a while.
+    /// Applies a step at an instant. Instants before the newest step count as that of the newest step, in case the
+    /// clock was set back.
     ///
     /// # Errors
-    /// The step cannot be; nothing changed.
+    /// Returns why the step is not possible; nothing changes then.
     pub fn take(&mut self, step: RunStep, at: i64) -> Result<(), StepError> {
         let at = at.max(self.newest());
         match (step, self.state()) {
@@ -130,7 +131,7 @@ impl RunClock {
         }
     }
 
-    /// What it is doing now.
+    /// Returns the current state.
     pub fn state(&self) -> RunState {
         match (self.stopped, self.t0, self.holds.last()) {
             (Some(_), ..) => RunState::Stopped,
@@ -140,18 +141,19 @@ impl RunClock {
         }
     }
 
-    /// T± at an instant, nanoseconds: negative before T-0. None without one. From its end on the clock stands.
+    /// Returns T± at an instant, nanoseconds: negative before T-0. Returns `None` without a T-0. After its end the
+    /// clock stands still.
     pub fn t(&self, at: i64) -> Option<i64> {
         let at = at.min(self.stopped.unwrap_or(i64::MAX));
         Some(at.saturating_sub(self.t0?).saturating_sub(self.held(at)))
     }
 
-    /// When T-0 is by the holds so far: where the clock runs, the instant at which it shows 0.
+    /// Returns T-0 shifted by the holds so far: for a running clock, the instant at which it shows 0.
     pub fn t0_now(&self) -> Option<i64> {
         self.t0.map(|t0| t0.saturating_add(self.held(i64::MAX)))
     }
 
-    /// Time spent in holds up to an instant; of one that goes on nothing where its end is not in sight.
+    /// Returns the time spent in holds up to an instant. For `i64::MAX`, a hold in progress counts as 0.
     fn held(&self, at: i64) -> i64 {
         let of = |(from, to): &(i64, Option<i64>)| {
             let to = to.unwrap_or(if at == i64::MAX { *from } else { at }).min(at);
@@ -160,7 +162,7 @@ impl RunClock {
         self.holds.iter().map(of).fold(0, i64::saturating_add)
     }
 
-    /// The newest instant of its steps.
+    /// Returns the newest instant of its steps.
     fn newest(&self) -> i64 {
         let hold = self.holds.last().map(|(from, to)| to.unwrap_or(*from));
         hold.into_iter().chain(self.stopped).fold(self.started, i64::max)
@@ -188,10 +190,10 @@ mod tests {
         assert_eq!(clock.take(RunStep::Hold, 71 * S), Err(StepError::Held));
         clock.take(RunStep::Resume, 80 * S).unwrap();
         assert_eq!((clock.t(80 * S), clock.t(140 * S), clock.t0_now()), (Some(-60 * S), Some(0), Some(140 * S)));
-        // What was shown then is what it was.
+        // Earlier readings are unchanged.
         assert_eq!((clock.t(30 * S), clock.t(60 * S)), (Some(-70 * S), Some(-60 * S)));
         clock.take(RunStep::Hold, 90 * S).unwrap();
-        // T-0 is said anew in a hold: the hold goes on.
+        // T-0 is set again in a hold: the hold continues.
         clock.take(RunStep::T0(200 * S), 95 * S).unwrap();
         assert_eq!((clock.state(), clock.t(120 * S)), (RunState::Held, Some(-105 * S)));
         // The clock of the machine was set back.
@@ -216,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a clock that is moved by hand, tick by tick.
+        /// Compares with a clock that is advanced tick by tick.
         #[test]
         fn it_shows_what_a_clock_on_a_wall_would(steps in steps()) {
             let mut clock = RunClock::new(0);
@@ -244,7 +246,7 @@ mod tests {
                 }
                 match step {
                     RunStep::T0(t0) => {
-                        // Whatever was shown before was by another T-0.
+                        // Earlier readings were by another T-0.
                         ticks.clear();
                         shown = Some(now - t0);
                     }

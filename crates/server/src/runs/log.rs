@@ -1,9 +1,9 @@
-//! What was done with runs: rows of `strongback.runs`, and the clocks that come of them.
+//! Steps of runs, as rows of `strongback.runs`, and the clocks that result from them.
 //!
-//! The store is their home, in the group that never expires; this is its reading copy. A step is taken when the store
-//! takes its row, never before, and answered as taken when the row is durable. Where that cannot be said (the disk failed,
-//! or hangs) the step counts all the same: the row may be written later, and would else come into force with the next
-//! start.
+//! The rows are in the store, in the group that never expires; this is a copy for reading. A step takes effect when
+//! the store accepts its row, never before, and is reported as done when the row is durable. If durability is unknown
+//! because the disk failed or hangs, the step still takes effect: the row may be written later, and would otherwise
+//! take effect at the next start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use strongback_store::{
 use crate::runs::clock::{RunClock, RunState, RunStep, StepError};
 
 const RUNS: &str = "strongback.runs";
-/// Columns, in this order: the run, what was done, T-0 in ns, patterns of its channels one a line.
+/// Columns, in this order: run, step, T-0 in ns, patterns of its channels, one per line.
 const CHANNELS: [(&str, ChannelType); 4] = [
     ("run", ChannelType::String),
     ("step", ChannelType::String),
     ("t0_ns", ChannelType::I64),
     ("channels", ChannelType::String),
 ];
-/// Most runs with a clock.
+/// Max runs with a clock.
 const RUNS_MAX: usize = 10_000;
-/// Most patterns of a run, and bytes of them.
+/// Max patterns of a run, and max bytes of them.
 const PATTERNS_MAX: usize = 100;
 const PATTERNS_BYTES_MAX: usize = 16 << 10;
 
-/// A run with a clock.
+/// Run with a clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedRun {
-    /// Its clock.
+    /// Clock of the run.
     pub clock: RunClock,
-    /// Patterns of the channels that belong to it; empty: all.
+    /// Patterns of the channels that belong to it; empty means all.
     pub channels: Vec<String>,
-    /// Rises with each run that begins: the newest is shown.
+    /// Number that rises with each run started; the newest is shown.
     order: usize,
 }
 
 impl TimedRun {
-    /// It as REST shows it, at an instant.
+    /// Returns the run as REST shows it, at an instant.
     pub fn card(&self, at: i64) -> Json {
         let ns = |time: Option<i64>| time.map(|time| time.to_string());
         let holds: Vec<[Option<String>; 2]> =
@@ -63,32 +63,32 @@ impl TimedRun {
     }
 }
 
-/// Why a step is not taken.
+/// Reason why a step is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is no such run.
+    /// Unknown run.
     #[error("there is no run {0:?} with a clock; start one with `strongback run start`")]
     Unknown(String),
-    /// The step cannot be.
+    /// Step that is not possible.
     #[error("run {name:?}: {why}")]
     Step {
-        /// The run.
+        /// Name of the run.
         name: String,
-        /// Why.
+        /// Reason.
         why: StepError,
     },
-    /// A name or pattern that cannot be.
+    /// Invalid name or pattern.
     #[error("{0}")]
     Bad(String),
-    /// The store refused its row.
+    /// Row refused by the store.
     #[error("not written: {0}")]
     Refused(#[from] Reject),
-    /// The store took its row, which counts, but did not say that it is durable.
+    /// Row accepted by the store, which takes effect, but is not confirmed to be durable.
     #[error("accepted, but may not be durable: {0}")]
     NotDurable(Refusal),
 }
 
-/// Whether a row that was appended is durable: else why that cannot be said.
+/// Result of making an appended row durable, or the reason why it may not be.
 pub type Durability = Result<(), Refusal>;
 
 type Runs = BTreeMap<String, TimedRun>;
@@ -97,11 +97,11 @@ type Runs = BTreeMap<String, TimedRun>;
 #[derive(Debug, Default)]
 pub struct RunLog {
     runs: ArcSwap<Runs>,
-    /// One step at a time.
+    /// Lock that allows one step at a time.
     stepping: Mutex<()>,
 }
 
-/// A row of `strongback.runs`, ready for a store.
+/// Row of `strongback.runs`, ready to be appended.
 #[derive(Debug)]
 pub struct RunStepRow<'a> {
     name: &'a str,
@@ -111,7 +111,7 @@ pub struct RunStepRow<'a> {
 }
 
 impl RunStepRow<'_> {
-    /// Its stream.
+    /// Returns the definition of its stream.
     pub fn spec() -> StreamSpec {
         StreamSpec {
             key: StreamKey::new(RUNS, []),
@@ -123,7 +123,7 @@ impl RunStepRow<'_> {
         }
     }
 
-    /// It as the only frame of a batch.
+    /// Returns the row as the only frame of a batch.
     pub fn batch(&self, stream: StreamId, channels: &[ChannelIndex]) -> FrameBatch {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream, receive_time: self.at, source_time: None, sequence: None });
@@ -150,10 +150,10 @@ fn word(step: RunStep) -> &'static str {
     }
 }
 
-/// The first outcome of a row that was appended.
+/// Checks the outcome of an appended row.
 ///
 /// # Errors
-/// It was rejected.
+/// Returns an error if the row was rejected.
 pub fn stored(outcomes: Vec<Outcome>) -> Result<(), RunError> {
     match outcomes.into_iter().next() {
         Some(Outcome::Rejected(reject)) => Err(reject.into()),
@@ -162,10 +162,10 @@ pub fn stored(outcomes: Vec<Outcome>) -> Result<(), RunError> {
 }
 
 impl RunLog {
-    /// Reads what a store has.
+    /// Loads the runs from a store.
     ///
     /// # Errors
-    /// When the scan ends early; what was read until then is kept.
+    /// Returns an error if the scan ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
         let mut runs = Runs::new();
         let done = read(store, &mut runs);
@@ -173,23 +173,23 @@ impl RunLog {
         done
     }
 
-    /// All of them, by name.
+    /// Returns all runs by name.
     pub fn runs(&self) -> Arc<BTreeMap<String, TimedRun>> {
         self.runs.load_full()
     }
 
-    /// The run that is shown: of those that have not ended the one that began last.
+    /// Returns the run to show: of those not ended, the one started last.
     pub fn current(&self) -> Option<(String, TimedRun)> {
         let runs = self.runs.load();
         let going = runs.iter().filter(|(_, run)| run.clock.state() != RunState::Stopped);
         going.max_by_key(|(_, run)| run.order).map(|(name, run)| (name.clone(), run.clone()))
     }
 
-    /// Takes a step at an instant; `write` appends its row, and says whether that is durable. Returns the run as it is then,
-    /// and what `write` said.
+    /// Applies a step at an instant. `write` appends its row and returns whether that is durable. Returns the run
+    /// after the step, and the durability that `write` returned.
     ///
     /// # Errors
-    /// The step cannot be, or its row was not appended; nothing changed.
+    /// Returns an error if the step is not possible or its row was not appended; nothing changes then.
     pub fn step(
         &self,
         name: &str,
@@ -209,7 +209,7 @@ impl RunLog {
     }
 }
 
-/// What a run may be called, and which patterns it may have.
+/// Checks the name and the patterns of a new run.
 fn check(name: &str, channels: &[String], runs: usize) -> Result<(), RunError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(RunError::Bad(format!(
@@ -239,7 +239,7 @@ fn apply(runs: &mut Runs, row: &RunStepRow<'_>) -> Result<(), RunError> {
     if row.step != RunStep::Start {
         return Err(RunError::Unknown(row.name.to_owned()));
     }
-    // What a store of an earlier version holds beyond the bounds is left out.
+    // Runs in the store of an earlier version that exceed the limits are skipped.
     check(row.name, row.channels, runs.len())?;
     let order = runs.len();
     let run = TimedRun { clock: RunClock::new(row.at), channels: row.channels.to_vec(), order };
@@ -265,11 +265,11 @@ fn read(store: &Store, runs: &mut Runs) -> Result<(), ScanError> {
                 ("hold", _) => RunStep::Hold,
                 ("resume", _) => RunStep::Resume,
                 ("stop", _) => RunStep::Stop,
-                // Of a newer version.
+                // A step of a newer version.
                 _ => continue,
             };
             let channels: Vec<String> = text(3).lines().map(str::to_owned).collect();
-            // What is written down could be done; if it cannot be, it changes nothing.
+            // A recorded step was possible; if it is not, it changes nothing.
             let _ = apply(runs, &RunStepRow { name: text(0), step, channels: &channels, at: batch.time(row) });
         }
     }
@@ -283,7 +283,7 @@ mod tests {
 
     const S: i64 = 1_000_000_000;
 
-    /// Writes a row straight into a store.
+    /// Returns a function that writes a row directly into a store.
     fn write(store: &Store) -> impl Fn(&RunStepRow<'_>) -> Result<Durability, RunError> {
         |row| {
             let (stream, channels) = store.resolve_own(&RunStepRow::spec(), row.at)?;
@@ -336,7 +336,7 @@ mod tests {
         let step = |step, at| log.step("a", step, &[], at * S, write(&store));
         step(RunStep::Start, 1).unwrap().1.unwrap();
         step(RunStep::T0(100 * S), 2).unwrap().1.unwrap();
-        // The store takes the row, and its commit fails.
+        // The store accepts the row, but its commit fails.
         let fails = |row: &RunStepRow<'_>| {
             write(&store)(row)?.unwrap();
             Ok(Err(Refusal::DiskFull))

@@ -1,30 +1,30 @@
-//! Open files: a server that may have thousands of clients must not run out of them when its store needs one.
+//! Open files: a server with thousands of clients must not run out of them when its store needs one.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Files that are kept for the server's own: segments (of which 256 are open at most), sources, threads.
+/// Files reserved for the server: segments (at most 256 open), sources, threads.
 const OWN: u64 = 512;
 
-/// Connections that the files of this process allow.
+/// Numbers of connections allowed by the limit of open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Of HTTP, live clients among them.
+    /// HTTP connections, including live clients.
     pub http: usize,
-    /// Of line protocol over TCP.
+    /// Connections of line protocol over TCP.
     pub ilp: usize,
-    /// Of the PostgreSQL wire.
+    /// Connections of the PostgreSQL wire.
     pub pg: usize,
 }
 
-/// Raises the limit of open files to what this process may have, and divides what the store leaves of it among the
-/// clients that the configuration allows.
+/// Raises the limit of open files to the max allowed, and divides what the server leaves of it among the connections
+/// that the configuration asks for.
 pub fn allow(config: &Config) -> Allowed {
     let wanted =
         Allowed { http: config.http.max_connections, ilp: config.ilp.max_connections, pg: config.pg.max_connections };
     let mut limit = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` means unlimited.
     if limit.current.is_some() && limit.current != limit.maximum {
         let before = limit.current;
         limit.current = limit.maximum;
@@ -47,9 +47,9 @@ pub fn allow(config: &Config) -> Allowed {
     allowed
 }
 
-/// Divides so many files: the server's own first, then to each kind of client its part.
+/// Divides `files`: first the server's own, then a proportional part for each kind of connection.
 fn divide(wanted: Allowed, files: Option<u64>) -> Allowed {
-    // A connection of line protocol has two descriptors of its socket.
+    // A line protocol connection has two descriptors of its socket.
     let needed = (wanted.http + 2 * wanted.ilp + wanted.pg) as u64;
     let Some(files) = files else { return wanted };
     let for_clients = files - OWN.min(files - files / 4);

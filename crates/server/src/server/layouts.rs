@@ -1,10 +1,10 @@
-//! Layouts of the page: files of the folder `layouts` beside the store's own, one `NAME.json` each, so that they are
+//! Layouts of the page: files `NAME.json` in the folder `layouts` beside the store's own files, so that they can be
 //! shared by name, copied, and kept under version control.
 //!
-//! What is in a layout is the page's affair (`web/src/layout/layout.ts`): here a layout is a JSON object with a `version`.
-//! An older version is given as it lies there, and the page reads it; a newer one, and what is no layout at all, is
-//! refused with the reason. A write is atomic and durable, and whoever says which text they changed
-//! ([`Precondition::Tag`]) never writes over somebody else's.
+//! The content of a layout is defined by the page (`web/src/layout/layout.ts`); here it is a JSON object with a
+//! `version`. An older version is returned unchanged, and the page reads it. A newer one, or a file that is no layout,
+//! is refused with the reason. A write is atomic and durable. A writer that names the text it changed
+//! ([`Precondition::Tag`]) never overwrites somebody else's.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -18,90 +18,90 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// The version of layouts that this server's page writes.
+/// Version of layouts written by this server's page.
 pub const VERSION: u64 = 2;
-/// Most bytes of a layout.
+/// Max bytes of a layout.
 pub const BYTES_MAX: usize = 256 << 10;
-/// Most layouts of a server.
+/// Max number of layouts.
 pub const LAYOUTS_MAX: usize = 1_000;
-/// Most bytes of a name: file names end at 255.
+/// Max bytes of a name; file names are limited to 255.
 pub const NAME_BYTES_MAX: usize = 100;
 
-/// Why a layout could not be read or written.
+/// Reason why a layout could not be read or written.
 #[derive(Debug, Error)]
 pub enum LayoutError {
-    /// A name that is no file's.
+    /// An invalid name.
     #[error(
         "{0:?} is not a valid layout name: 1 to {NAME_BYTES_MAX} bytes of letters, digits, spaces and -_.,+()&, not \
          with a space or dot at either end"
     )]
     Name(String),
-    /// There is none of this name.
+    /// An unknown name.
     #[error("no layout {0:?}")]
     Unknown(String),
-    /// Not a layout of this page or an older one.
+    /// A file that is not a layout of this version or an older one.
     #[error("{name}: {why}")]
     Broken {
-        /// Of the layout.
+        /// Name of the layout.
         name: String,
-        /// With the place, where there is one.
+        /// Reason, with the position if known.
         why: String,
     },
-    /// Somebody else was there first.
+    /// A concurrent change.
     #[error("{name}: {why}")]
     Conflict {
-        /// Of the layout.
+        /// Name of the layout.
         name: String,
-        /// What is there instead of what was expected.
+        /// The difference from what was expected.
         why: String,
     },
-    /// As many as there may be.
+    /// The max number of layouts.
     #[error("there are already {LAYOUTS_MAX} layouts, the limit; delete one first")]
     Full,
-    /// The folder or its disk.
+    /// An error of the folder or its disk.
     #[error("{}: {error}", path.display())]
     Disk {
-        /// What was touched.
+        /// Path concerned.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }
 
-/// What a writer believes to be there.
+/// State that a writer expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Whatever there is is replaced.
+    /// Anything; it is replaced.
     Any,
-    /// Nothing.
+    /// No layout of this name.
     Nothing,
-    /// The text of this tag, as it was read.
+    /// The text with this tag.
     Tag(String),
 }
 
-/// A layout as it lies in its file.
+/// A layout as stored in its file.
 #[derive(Debug)]
 pub struct Layout {
-    /// JSON.
+    /// JSON text.
     pub text: Vec<u8>,
-    /// Names this text; another text has another one.
+    /// Tag of this text; another text has another tag.
     pub tag: String,
 }
 
-/// One line of the list.
+/// An entry of the list.
 #[derive(Debug)]
 pub struct LayoutEntry {
-    /// Of the layout.
+    /// Name of the layout.
     pub name: String,
-    /// Its title, or why it cannot be shown.
+    /// Title, or the reason why it cannot be shown.
     pub title: Result<String, String>,
-    /// Of its text; empty where it cannot be read.
+    /// Tag of the text; empty if it cannot be read.
     pub tag: String,
-    /// Last written, nanoseconds since 1970 UTC.
+    /// Time of the last write, nanoseconds since 1970 UTC.
     pub changed_ns: Option<i64>,
 }
 
-/// The part of a layout that is looked at here.
+/// The fields of a layout that the server reads.
 #[derive(Debug, Deserialize)]
 struct Head {
     version: u64,
@@ -113,20 +113,20 @@ struct Head {
 #[derive(Debug)]
 pub struct Layouts {
     folder: PathBuf,
-    /// Held while a layout is compared and replaced.
+    /// Lock held while a layout is compared and replaced.
     writing: Mutex<()>,
 }
 
 impl Layouts {
-    /// Those of the folder `layouts` in the store's folder, which is made with the first of them.
+    /// Returns the layouts in the folder `layouts` of the store's folder, which is created with the first of them.
     pub fn of(data_dir: &Path) -> Layouts {
         Layouts { folder: data_dir.join("layouts"), writing: Mutex::new(()) }
     }
 
-    /// All, by name.
+    /// Lists all layouts by name. Broken ones are included, with the reason.
     ///
     /// # Errors
-    /// Where the folder cannot be read. A broken layout is in the list, with why.
+    /// If the folder cannot be read.
     pub fn list(&self) -> Result<Vec<LayoutEntry>, LayoutError> {
         let mut entries = Vec::new();
         for name in self.names()? {
@@ -137,7 +137,7 @@ impl Layouts {
                 .and_then(|since| i64::try_from(since.as_nanos()).ok());
             let (title, tag) = match self.bytes(&name) {
                 Ok(Some(text)) => (head(&text).map(|head| head.title), tag(&text)),
-                // Deleted meanwhile.
+                // Deleted in the meantime.
                 Ok(None) => continue,
                 Err(error) => (Err(error.to_string()), String::new()),
             };
@@ -146,10 +146,10 @@ impl Layouts {
         Ok(entries)
     }
 
-    /// One of them.
+    /// Returns one layout.
     ///
     /// # Errors
-    /// Where there is none, it is broken, or of a newer version.
+    /// If there is none, it is broken, or of a newer version.
     pub fn get(&self, name: &str) -> Result<Layout, LayoutError> {
         let text = self.bytes(name)?.ok_or_else(|| LayoutError::Unknown(name.to_owned()))?;
         match head(&text) {
@@ -158,10 +158,10 @@ impl Layouts {
         }
     }
 
-    /// Writes one, durably; answers its tag, and whether it is new.
+    /// Writes a layout durably. Returns its tag, and whether it is new.
     ///
     /// # Errors
-    /// Where the name or the text is none, what is there is not what was expected, or the disk fails.
+    /// If the name or the text is invalid, the layout is not the expected one, or the disk fails.
     pub fn put(&self, name: &str, text: &[u8], expected: &Precondition) -> Result<(String, bool), LayoutError> {
         let path = self.path(name)?;
         if let Err(why) = head(text) {
@@ -184,10 +184,10 @@ impl Layouts {
         Ok((tag(text), there.is_none()))
     }
 
-    /// Deletes one.
+    /// Deletes a layout.
     ///
     /// # Errors
-    /// Where there is none, it is not the expected one, or the disk fails.
+    /// If there is none, it is not the expected one, or the disk fails.
     pub fn delete(&self, name: &str, expected: &Precondition) -> Result<(), LayoutError> {
         let path = self.path(name)?;
         let _writing = self.writing.lock();
@@ -199,7 +199,7 @@ impl Layouts {
             .map_err(|error| LayoutError::Disk { path, error })
     }
 
-    /// The tag of what is there, if it is what was expected.
+    /// Returns the current tag, if there is a layout; fails if it is not the expected one.
     fn expect(&self, name: &str, expected: &Precondition) -> Result<Option<String>, LayoutError> {
         let there = self.bytes(name)?.map(|text| tag(&text));
         let conflict = |why: &str| LayoutError::Conflict { name: name.to_owned(), why: why.to_owned() };
@@ -211,7 +211,7 @@ impl Layouts {
         }
     }
 
-    /// Makes the folder within that of the store, which must be there.
+    /// Creates the folder within that of the store, which must exist.
     fn make_folder(&self) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -226,7 +226,7 @@ impl Layouts {
         Ok(self.folder.join(format!("{name}.json")))
     }
 
-    /// Names of the files that may be layouts.
+    /// Returns the names of the files that may be layouts.
     fn names(&self) -> Result<Vec<String>, LayoutError> {
         let disk = |error| LayoutError::Disk { path: self.folder.clone(), error };
         let files = match fs::read_dir(&self.folder) {
@@ -248,7 +248,7 @@ impl Layouts {
         Ok(names)
     }
 
-    /// The file's bytes; one more than there may be where it is too long.
+    /// Returns the bytes of a file, at most one more than allowed.
     fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, LayoutError> {
         let path = self.path(name)?;
         let mut text = Vec::new();
@@ -261,7 +261,7 @@ impl Layouts {
     }
 }
 
-/// Whether a layout may have this name: what is a file's name everywhere, and no path.
+/// Returns whether a layout may have this name: a valid file name on every system, and no path.
 fn is_name(name: &str) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c != '.' && c != ' ');
     name.len() <= NAME_BYTES_MAX
@@ -270,7 +270,7 @@ fn is_name(name: &str) -> bool {
         && ends(name.chars().last())
 }
 
-/// Looks at a text: a layout of this version or an older one, or why not.
+/// Parses a text as a layout of this version or an older one; fails with the reason.
 fn head(text: &[u8]) -> Result<Head, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("longer than {BYTES_MAX} bytes"));
@@ -285,7 +285,7 @@ fn head(text: &[u8]) -> Result<Head, String> {
     }
 }
 
-/// Names a text. Only compared with tags of this server's making.
+/// Returns the tag of a text. Tags are compared only with those made by this server.
 fn tag(text: &[u8]) -> String {
     let mut hash = std::collections::hash_map::DefaultHasher::new();
     hash.write(text);
@@ -353,7 +353,7 @@ mod tests {
             assert!(matches!(layouts.get(name), Err(LayoutError::Name(_))), "{name:?}");
         }
         let huge = [TEXT, &vec![b' '; BYTES_MAX]].concat();
-        // What the page shall make of it is not looked into, however deep: nothing recurses.
+        // The rest of the text is not parsed, however deeply nested: nothing recurses.
         let deep = [&b"{\"version\":2,\"a\":"[..], &vec![b'['; 200_000]].concat();
         let cases: [(&[u8], &str); 8] = [
             (b"", "EOF"),
@@ -370,7 +370,7 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         assert!(!folder.path().join("layouts").exists());
-        // Found in the folder, the same is told and not given.
+        // Found in the folder, such files are listed but not returned.
         fs::create_dir(folder.path().join("layouts")).unwrap();
         fs::write(folder.path().join("layouts/new.json"), br#"{"version":3}"#).unwrap();
         fs::write(folder.path().join("layouts/huge.json"), &huge).unwrap();

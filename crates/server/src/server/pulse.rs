@@ -1,4 +1,4 @@
-//! What the server does by the clock: heartbeats, rates, and reading new gaps and events.
+//! Periodic work of the server: heartbeats, rates, and reading new gaps and events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::server::Server;
 use crate::sources::clocks;
 use crate::sources::ledger::{EventCard, GapCard};
 
-/// Time between two looks at the sources.
+/// Time between two polls of the sources.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time between two looks for new gaps and events.
+/// Time between two polls for new gaps and events.
 const FOLLOW: Duration = Duration::from_millis(100);
-/// Most gaps and events told to screens at a time; the tables have them all.
+/// Max number of gaps, and of events, sent to pages at a time; the tables contain them all.
 const TOLD_MAX: usize = 200;
 /// Span over which the points a second of a heartbeat are counted.
 const RATE_SPAN: Duration = Duration::from_secs(2);
 
-/// Makes the heartbeats, one for all clients.
+/// Makes the heartbeats, shared by all clients.
 pub async fn beat(server: Arc<Server>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(server.config.live.heartbeat_ms));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -36,7 +36,7 @@ pub async fn beat(server: Arc<Server>) {
             looked = Some(Instant::now());
             let looking = server.clone();
             note(&server).await;
-            // On a thread of its own: with many streams it takes milliseconds.
+            // On a separate thread, because with many streams it takes milliseconds.
             if let Err(error) = server.upkeep.spawn(move || look(&looking)).await {
                 tracing::error!(%error, "the sources could not be looked at");
             }
@@ -75,7 +75,7 @@ pub async fn beat(server: Arc<Server>) {
     }
 }
 
-/// Looks at the sources and their clocks.
+/// Polls the sources and their clocks.
 fn look(server: &Server) {
     let (now, steady) = clock::both();
     for event in server.roster.look(&server.ingest, (now, steady)) {
@@ -92,7 +92,7 @@ fn look(server: &Server) {
     }
 }
 
-/// Records what is known of the clock of this machine, now and then.
+/// Periodically records the state of this machine's clock.
 pub async fn look_at_own_clock(server: Arc<Server>) {
     let period = Duration::from_nanos(clocks::PERIOD_NS.unsigned_abs());
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
@@ -107,7 +107,7 @@ pub async fn look_at_own_clock(server: Arc<Server>) {
     }
 }
 
-/// Makes events of what sources have to say.
+/// Records the notes of sources as events.
 async fn note(server: &Arc<Server>) {
     let noting = server.clone();
     let record = move || {
@@ -122,7 +122,7 @@ async fn note(server: &Arc<Server>) {
     }
 }
 
-/// Reads new gaps and events and tells the screens.
+/// Reads new gaps and events and sends them to the pages.
 pub async fn follow(server: Arc<Server>) {
     let mut ticks = tokio::time::interval(FOLLOW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! SQL's place in the server: its engine, made anew when the store is reopened, and the PostgreSQL wire.
+//! SQL in the server: its engine, rebuilt when the store is reopened, and the PostgreSQL wire.
 
 use std::io;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use strongback_query::{PgAuth, Query, QueryOptions, SystemRows};
 use crate::ingest::Ingest;
 use crate::server::{Server, stopped};
 
-/// The engine over the store of this moment.
+/// The SQL engine over the current store.
 pub struct Engine {
     ingest: Arc<Ingest>,
     rows: Arc<dyn SystemRows>,
     options: QueryOptions,
-    /// The opening of the store that it reads.
+    /// Count of reopenings when the engine was made, and the engine.
     newest: Mutex<(u64, Arc<Query>)>,
 }
 
 impl Engine {
-    /// Starts the engine. `rows` is what the server knows beyond the store.
+    /// Starts the engine. `rows` provides the tables that are not in the store.
     ///
     /// # Errors
-    /// Where no threads can be had.
+    /// If its threads cannot be started.
     pub fn start(ingest: Arc<Ingest>, rows: Arc<dyn SystemRows>, options: QueryOptions) -> io::Result<Engine> {
         let opening = ingest.reopenings();
         let query = Query::new((*ingest.store()).clone(), rows.clone(), options.clone())?;
         Ok(Engine { ingest, rows, options, newest: Mutex::new((opening, Arc::new(query))) })
     }
 
-    /// The engine; never over a store that was replaced, whose rows may be void.
+    /// Returns the engine, rebuilt if the store was replaced, because rows of the old store may be void.
     pub fn now(&self) -> Arc<Query> {
         let opening = self.ingest.reopenings();
         let mut newest = self.newest.lock();
@@ -43,18 +43,18 @@ impl Engine {
     }
 }
 
-/// What it takes to serve the wire.
+/// The parts needed to serve the PostgreSQL wire.
 pub struct Sql {
     /// The server.
     pub server: Arc<Server>,
-    /// Who may connect.
+    /// Authentication of clients.
     pub auth: PgAuth,
-    /// Where PostgreSQL clients connect, if they may.
+    /// Listener of PostgreSQL clients, unless off.
     pub listener: Option<std::net::TcpListener>,
 }
 
 impl Sql {
-    /// Serves until the server stops. PostgreSQL connections end when the store was reopened, as they hold the
+    /// Serves until the server stops. When the store is reopened, PostgreSQL connections end, because they hold the
     /// engine over the old one, and clients connect again.
     pub async fn serve(self) {
         let mut reopened = self.server.ingest.reopened();

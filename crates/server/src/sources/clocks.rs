@@ -1,4 +1,4 @@
-//! The clocks of the sources, and that of this machine: offset and drift of each stream's stamps against reception.
+//! The clocks of the sources and of this machine: offset and drift of each stream's stamps against reception.
 //!
 //! ```text
 //! Fanout::publish ─> arrival: least delay of each window, times between frames     a few operations a frame
@@ -6,8 +6,8 @@
 //! each 10 s       ─> strongback.clocks, strongback.node_clock                       streams of the store's own
 //! ```
 //!
-//! Bounded: [`crate::reception::arrival::STREAMS_MAX`] streams are timed, [`CLOCKS_MAX`] clocks are estimated and [`RECORDED_MAX`] of them
-//! recorded, those that were seen first.
+//! Bounded: at most [`crate::reception::arrival::STREAMS_MAX`] streams are timed, [`CLOCKS_MAX`] clocks are estimated
+//! and [`RECORDED_MAX`] of them recorded, in the order in which they were first seen.
 
 pub mod estimate;
 pub mod leap;
@@ -35,13 +35,13 @@ use crate::reception::arrival::{EDGES_NS, Histogram, OVER_NS};
 use estimate::{ClockEstimate, ClockReading, ClockState};
 use node::NodeClock;
 
-/// Clocks that are estimated at most: about 10 KB each.
+/// Max number of estimated clocks, about 10 KB each.
 pub const CLOCKS_MAX: usize = 1_024;
-/// Clocks that have a stream of `strongback.clocks` at most.
+/// Max number of clocks with a stream of `strongback.clocks`.
 pub const RECORDED_MAX: usize = 256;
 /// Time between two rows of a clock, nanoseconds.
 pub const PERIOD_NS: i64 = 10_000_000_000;
-/// Jumps of one look that are events of their own; further ones are told together.
+/// Jumps in one poll that get an event of their own; further ones share the last event.
 const JUMPS_TOLD: usize = 5;
 
 const CLOCKS: &str = "strongback.clocks";
@@ -55,16 +55,16 @@ pub struct Clocks {
 
 #[derive(Debug, Default)]
 struct KeptClock {
-    /// Opening of the store that stream numbers are of.
+    /// Opening of the store to which the stream numbers belong, counted in reopenings.
     reopenings: u64,
-    /// In the order in which their streams were seen.
+    /// Estimates in the order in which their streams were first seen.
     clocks: Vec<(StreamId, ClockEstimate)>,
     places: HashMap<StreamId, usize>,
     windows: Vec<(StreamId, ArrivalWindow)>,
     recorded_at: i64,
 }
 
-/// A clock as the interface writes it.
+/// A clock in the form the HTTP interface returns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClockCard {
     offset_ns: Big<i64>,
@@ -89,7 +89,8 @@ impl From<ClockReading> for ClockCard {
 }
 
 impl ClockCard {
-    /// Of a stream whose packets have stamps of a clock that was never set, unless the estimate knows that already.
+    /// Returns the card of a stream whose packets are stamped by a clock that was never set, or `None` if there is none
+    /// or the estimate already says so.
     pub fn never_set(tally: &Tally, estimated: Option<&ClockReading>) -> Option<ClockCard> {
         let offset_ns = tally.off_ns.load(Relaxed);
         let is_known = estimated.is_some_and(|reading| reading.state == ClockState::NeverSet);
@@ -104,7 +105,7 @@ impl ClockCard {
     }
 }
 
-/// Times between frames of one stream as the interface writes them.
+/// Times between frames of one stream in the form the HTTP interface returns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArrivalCard {
     nominal_ns: Option<Big<i64>>,
@@ -120,7 +121,7 @@ struct OverCard {
 }
 
 impl ArrivalCard {
-    /// Of a histogram, with the stream's period where it has one.
+    /// Makes a card from a histogram and the stream's period, if it has one.
     pub fn new(counts: &Histogram, nominal_ns: Option<i64>) -> ArrivalCard {
         let over = crate::reception::arrival::over(counts);
         ArrivalCard {
@@ -133,7 +134,8 @@ impl ArrivalCard {
 }
 
 impl Clocks {
-    /// Takes what came since the last look; returns jumps, as events. `now` is nanoseconds since 1970 UTC.
+    /// Takes the windows measured since the last poll and returns the jumps as events. `now` is nanoseconds since 1970
+    /// UTC.
     pub fn look(&self, ingest: &Ingest, now: i64) -> Vec<EventRow> {
         let catalog = ingest.store().catalog();
         let kept = &mut *self.kept.lock();
@@ -153,13 +155,13 @@ impl Clocks {
         events
     }
 
-    /// What is known of the clock of a stream; none if it has no stamps.
+    /// Returns the reading of a stream's clock, or `None` if the stream has no stamps.
     pub fn reading(&self, stream: StreamId) -> Option<ClockReading> {
         let kept = self.kept.lock();
         Some(kept.clocks[*kept.places.get(&stream)?].1.reading())
     }
 
-    /// All clocks.
+    /// Returns the readings of all clocks.
     pub fn readings(&self) -> Vec<(StreamId, ClockReading)> {
         self.kept.lock().clocks.iter().map(|(stream, clock)| (*stream, clock.reading())).collect()
     }
@@ -170,7 +172,7 @@ impl KeptClock {
         let mut events = Vec::new();
         let mut untold = 0_u64;
         for (id, window) in self.windows.drain(..) {
-            // What the server itself writes has stamps of this machine.
+            // Streams written by the server itself are stamped by this machine's clock.
             let Some(stream) = catalog.stream(id).filter(|stream| !stream.key.is_internal()) else { continue };
             let Some(place) = self.places.get(&id) else {
                 if self.clocks.len() < CLOCKS_MAX {
@@ -202,9 +204,9 @@ impl KeptClock {
         events
     }
 
-    /// A row for each clock that is known; says whether there was one.
+    /// Records a row for each known clock. Returns whether anything was recorded.
     fn record(&self, ingest: &Ingest, catalog: &Catalog, now: i64) -> bool {
-        // Measurements of now are worth nothing later: what the store does not take is not counted as lost.
+        // A measurement is worthless later, so one the store refuses is not counted as lost.
         if ingest.refusal().is_some() {
             return false;
         }
@@ -216,7 +218,7 @@ impl KeptClock {
             }
             let Some(stream) = catalog.stream(*id) else { continue };
             let resolved = ingest.resolve_own(&clock_spec(&stream.key, &stream.source));
-            // A store that takes no more streams says so elsewhere.
+            // A store that takes no more streams reports that elsewhere.
             let Ok((own, channels)) = resolved else { continue };
             let values = [
                 Value::I64(reading.offset_ns),
@@ -235,7 +237,7 @@ impl KeptClock {
     }
 }
 
-/// Records what is known of the clock of this machine.
+/// Records the state of this machine's clock.
 pub fn record_node(ingest: &Ingest, clock: &NodeClock, now: i64) {
     if ingest.refusal().is_some() {
         return;
@@ -332,7 +334,7 @@ mod tests {
         (Ingest::open(dir.path().to_owned(), StoreOptions::default(), Vec::new(), live).unwrap(), dir)
     }
 
-    /// The rows of a stream as texts.
+    /// Returns the rows of a stream as texts.
     fn rows(ingest: &Ingest, name: &str) -> Vec<Vec<String>> {
         let store = ingest.store();
         let catalog = store.catalog();
@@ -358,7 +360,7 @@ mod tests {
         };
         let streams: Vec<StreamId> = (0..8).map(stream).collect();
         let clocks = Clocks::default();
-        // As if the last minute had been looked at.
+        // Pretend that the last minute was polled.
         let begin = now_ns() - 52 * S;
         let mut events = Vec::new();
         for second in 0..48 {
@@ -366,7 +368,7 @@ mod tests {
             for (n, stream) in streams.iter().enumerate() {
                 for part in 0..10 {
                     let receive_time = begin + second * S + part * S / 10;
-                    // A millisecond of way at the least; the last one was never set; all but it jump.
+                    // The shortest way takes a millisecond; the last source's clock was never set; all the others jump.
                     let way = S / 1_000 + part * 100_000;
                     let jump = if second >= 40 { 5 * S } else { 0 };
                     let source_time = match n {
@@ -391,7 +393,7 @@ mod tests {
         }
         assert_eq!(clocks.reading(streams[3]).unwrap().state, ClockState::Jumped);
         assert_eq!(clocks.readings().len(), 8);
-        // The first five each, the others with the last of them.
+        // The first five jumps have an event each; the last event mentions the others.
         let texts: Vec<&str> = events.iter().map(|event| event.text.as_str()).collect();
         assert_eq!(texts.len(), 5, "{texts:?}");
         assert_eq!(texts[0], "fti.bay{bay=0}: its clock jumped 5.0 s forwards");
@@ -400,9 +402,9 @@ mod tests {
         let recorded = rows(&ingest, "strongback.clocks{source=fti3,stream=\"fti.bay{bay=3}\"}");
         assert_eq!(recorded[0], ["I64(2999000000)", "F64(0.0)", "I64(450000)", "String(\"good\")", "U64(0)"]);
         assert!(recorded.len() >= 2 && recorded.len() <= 5, "{recorded:?}");
-        // The one that was never set is known from its first second on.
+        // A clock that was never set is known from its first second on.
         assert!(rows(&ingest, "strongback.clocks{source=fti7,stream=\"fti.bay{bay=7}\"}").len() >= 5);
-        // What the server writes itself has no clock, and other streams of a reopened store are not taken for these.
+        // The server's own streams have no clock, and no streams of a reopened store are mistaken for these.
         assert_eq!(clocks.look(&ingest, begin + 49 * S), []);
         assert_eq!(clocks.readings().len(), 8);
         let histogram = ingest.live().fanout().arrivals.histogram(streams[0]).unwrap();

@@ -1,80 +1,80 @@
-//! What a stream is expected to send, and whether it does: given by its period, or learnt from when it came.
+//! The rate a stream is expected to send at, given by its period or learnt from its arrivals, and whether it keeps it.
 //!
-//! Pure: whoever looks at the streams, about once a second, says how many frames came and when the newest did; nothing
-//! here is called for each frame. Between two looks, `n` frames span the time between the newest of either: their mean
-//! period is exact whatever the moment of the look, and however many frames a delivery holds.
+//! Pure: the caller polls each stream about once a second with its frame count and newest frame; nothing here runs for
+//! each frame. Between two polls, `n` frames span the time between the newest frames of the two. Their mean period is
+//! exact, whatever the moment of the poll and however many frames a delivery holds.
 //!
-//! A period is learnt where nearly all of [`SAMPLES`] such means agree as well as `n` frames of a clocked source do:
-//! those of a Poisson process deviate by `1/√n` of it. It is forgotten where the source pauses again and again, and
-//! then takes ever longer to be learnt anew. What is learnt is an estimate: it is told, never counted as loss.
+//! A period is learnt once nearly all of [`SAMPLES`] such means agree as well as those of a clocked source do; those of
+//! a Poisson process deviate by `1/√n` of it. It is forgotten if the source pauses again and again, and then takes ever
+//! longer to be learnt again. A learnt period is an estimate: its silences are reported, but never counted as loss.
 
 use std::time::Duration;
 
 use crate::process::clock::LEAP_NS;
 
-/// Means that are remembered.
+/// Number of means kept.
 const SAMPLES: usize = 16;
-/// Of these, the number that must agree for a period to be learnt, and the number below which it is forgotten.
+/// Means that must agree for a period to be learnt, and the number below which it is forgotten.
 const AGREE: usize = 14;
 const KEEP: usize = 10;
-/// How far the mean of `n` frames may be off: this part of what it is in a Poisson process, at least the second.
+/// Tolerated deviation of the mean of `n` frames: `SPREAD / √n` of the period (Poisson: `1 / √n`), at least the min.
 const SPREAD: f64 = 0.3;
 const SPREAD_MIN: f64 = 0.01;
-/// Learnt periods nearer to each other than this part are one.
+/// Relative difference up to which two learnt periods count as the same.
 const SAME: f64 = 0.05;
-/// Samples by which a learnt stream that became slower is slow; then that is its rate.
+/// Regular samples after which a longer period replaces the learnt one; until then the stream counts as slow.
 const SLOWER_SAMPLES: u32 = 60;
 /// Pauses, each within [`PAUSES_WITHIN_NS`] of the one before, after which a learnt period is forgotten.
 const PAUSES: u32 = 3;
 const PAUSES_WITHIN_NS: i64 = 3_600_000_000_000;
-/// Regular looks without which a forgotten period is not learnt again: doubled each time, between these.
+/// Regular samples required before a forgotten period is learnt again; doubled each time within this range.
 const NEEDED: std::ops::RangeInclusive<u32> = 32..=4096;
-/// Nothing is silent sooner, however fast it is.
+/// Minimum time without a frame after which a stream is silent, however fast it is.
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
-/// Periods without a frame after which a stream is silent: a given one, a learnt one.
+/// Periods without a frame after which a stream is silent: for a given period, and for a learnt one.
 const SILENT_PERIODS: (f64, f64) = (3.0, 5.0);
-/// Where frames come in deliveries: times the longest span between two.
+/// Multiple of the longest time between two deliveries after which a stream that sends in deliveries is silent.
 const SILENT_DELIVERIES: f64 = 2.5;
-/// Below this part of its expected rate a stream is slow, and from the second on no longer.
+/// Fractions of the expected rate: slow below the first, no longer slow from the second on.
 const SLOW: (f64, f64) = (0.9, 0.95);
-/// Time and periods over which a rate is taken.
+/// Minimum time, and minimum number of periods, over which a rate is measured.
 const RATE_NS: f64 = 5e9;
 const RATE_PERIODS: f64 = 10.0;
 
-/// Where an expected rate comes from.
+/// Origin of an expected rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateOrigin {
-    /// The configuration or the source says it.
+    /// Given by the configuration or the source.
     Given,
-    /// From what came.
+    /// Learnt from the arrivals.
     Learnt,
-    /// Nowhere: nothing is known, or it is irregular.
+    /// No expected rate: nothing is known, or the stream is irregular.
     #[default]
     None,
 }
 
-/// How a stream does.
+/// Status of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamStatus {
-    /// Nothing came since the server started.
+    /// Nothing received since the server started.
     #[default]
     Never,
-    /// It comes, or nothing says when it should.
+    /// Receiving, or no rate is expected.
     Ok,
-    /// It comes at less than nine tenths of its rate.
+    /// Receiving at less than nine tenths of the expected rate.
     Slow,
-    /// It stopped.
+    /// No longer receiving.
     Silent,
 }
 
-/// What is known of a stream at a look.
+/// State of a stream at one poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// When, nanoseconds since 1970 UTC.
+    /// Time of the poll, nanoseconds since 1970 UTC.
     pub now: i64,
-    /// Frames that came, refused ones too, without those that came twice.
+    /// Frames received, including refused ones, excluding duplicates.
     pub frames: u64,
     /// `receive_time` of the newest frame.
     pub received: Option<i64>,
@@ -82,55 +82,55 @@ pub struct Seen {
     pub source: Option<i64>,
     /// `time` of that frame.
     pub time: Option<i64>,
-    /// Period that is given.
+    /// Given period, nanoseconds.
     pub given_ns: Option<i64>,
-    /// Whether one may be learnt.
+    /// Whether a period may be learnt.
     pub may_learn: bool,
 }
 
 /// A silence or slowness that began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Began {
-    /// Which.
+    /// Status that began: silent or slow.
     pub status: StreamStatus,
-    /// Since when.
+    /// Time at which it began.
     pub since: i64,
-    /// Frames a second that should come.
+    /// Expected rate, frames a second.
     pub expected_rate_hz: f64,
-    /// Those that come; 0 if silent.
+    /// Actual rate, frames a second; 0 if silent.
     pub rate_hz: f64,
-    /// Where what is expected comes from.
+    /// Origin of the expected rate.
     pub expected: RateOrigin,
 }
 
 /// A silence or slowness that ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndedSilence {
-    /// Which.
+    /// Status that ended: silent or slow.
     pub status: StreamStatus,
-    /// From when to when.
+    /// Begin and end, nanoseconds since 1970 UTC.
     pub span: (i64, i64),
-    /// Frames expected within.
+    /// Frames expected within the span.
     pub expected_frames: u64,
-    /// Of a silence: frames that did not come, and `time` of the frame before and of the one after.
+    /// For a silence: the number of missing frames, and the `time` of the frames before and after it.
     pub missing: Option<(u64, i64, i64)>,
 }
 
-/// What changed at a look.
+/// Changes found by a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StatusChanges {
-    /// What ended; before what began.
+    /// The status that ended, before the one that began.
     pub ended: Option<EndedSilence>,
-    /// What began.
+    /// The status that began.
     pub began: Option<Began>,
 }
 
-/// Frames between two looks.
+/// The frames between two polls.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Mean, in nanoseconds.
+    /// Mean period, nanoseconds.
     period: f32,
-    /// Of all of them, in nanoseconds.
+    /// Time they span, nanoseconds.
     span: f32,
 }
 
@@ -145,7 +145,7 @@ impl Sample {
     }
 }
 
-/// The newest frame at a look.
+/// The newest frame at a poll.
 #[derive(Clone, Copy, Debug)]
 struct NewestSeen {
     frames: u64,
@@ -154,14 +154,14 @@ struct NewestSeen {
     time: i64,
 }
 
-/// What is expected of one stream, and how it does.
+/// The expected rate of one stream and its status.
 #[derive(Clone, Debug, Default)]
 pub struct Expectation {
     newest: Option<NewestSeen>,
     samples: Vec<Sample>,
     given: Option<f64>,
     learnt: Option<f64>,
-    /// Looks in a row at which the samples were regular and, once learnt, of another period.
+    /// Consecutive polls with regular samples; once a period is learnt, with samples that do not match it.
     steady: u32,
     needed: u32,
     pauses: u32,
@@ -172,12 +172,12 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Returns the period that was learnt, in nanoseconds.
+    /// Returns the learnt period in nanoseconds.
     pub fn learnt_period_ns(&self) -> Option<i64> {
         self.learnt.map(|period| period as i64)
     }
 
-    /// Begins to wait for a stream that came until the server before ended: its silence counts from this start on.
+    /// Starts waiting for a stream that was received until the previous server ended; its silence counts from `start`.
     pub fn begin(&mut self, start: i64) {
         if self.newest.is_none() {
             self.newest = Some(NewestSeen { frames: 0, received: start, source: None, time: start });
@@ -186,7 +186,7 @@ impl Expectation {
         }
     }
 
-    /// Moves all instants of reception by `by_ns`: the wall clock was set by that.
+    /// Shifts all reception times by `by_ns`, the amount by which the wall clock was set.
     pub fn leap(&mut self, by_ns: i64) {
         let set = |at: &mut i64| *at = at.saturating_add(by_ns);
         if let Some(newest) = &mut self.newest {
@@ -200,7 +200,7 @@ impl Expectation {
         }
     }
 
-    /// The newest frame at a look. One that was stamped by a clock that was set since counts as received at the look.
+    /// Returns the newest frame at a poll. A frame stamped by a clock that has been set since counts as received now.
     fn newest_at(&self, seen: &Seen) -> Option<NewestSeen> {
         let stamped = seen.received.filter(|_| seen.frames > 0)?;
         let before = self.newest.map_or(stamped, |before| before.received);
@@ -210,7 +210,7 @@ impl Expectation {
         Some(NewestSeen { frames: seen.frames, received, source: seen.source, time })
     }
 
-    /// Takes what is known now; says what changed.
+    /// Updates the state from a poll and returns the changes.
     pub fn look(&mut self, seen: &Seen) -> StatusChanges {
         if self.looked == 0 {
             self.since = seen.now;
@@ -260,7 +260,7 @@ impl Expectation {
         turn
     }
 
-    /// The end of what is going on, at the end of all.
+    /// Ends the current silence or slowness, if any, at shutdown.
     pub fn finish(&mut self, now: i64) -> Option<EndedSilence> {
         let newest = self.newest?;
         let mut ended = self.end(now)?;
@@ -272,8 +272,8 @@ impl Expectation {
         Some(ended)
     }
 
-    /// What was missed until `until` of a stream whose newest frame is this one, if it was silent then: as
-    /// [`Expectation::finish`] says of a stream that was looked at all the time.
+    /// Returns what a stream missed until `until`, or `None` if it was not silent then. `newest` is its newest frame.
+    /// The result equals that of [`Expectation::finish`] for a stream polled all the time.
     pub fn missed_until(newest: &Seen, until: i64) -> Option<EndedSilence> {
         let mut of = Expectation::default();
         of.look(newest);
@@ -281,8 +281,8 @@ impl Expectation {
         of.finish(until)
     }
 
-    /// What was missed from `start` until `until` of a stream that did not come since that start, which waited for it
-    /// ([`Expectation::begin`]). `newest` is its newest frame, of before.
+    /// Returns what a stream missed from `start` until `until` if nothing was received since `start`, when the server
+    /// began to wait for it ([`Expectation::begin`]). `newest` is its newest frame before `start`.
     pub fn missed_since(start: i64, newest: &Seen, until: i64) -> Option<EndedSilence> {
         let mut of = Expectation::default();
         of.begin(start);
@@ -290,7 +290,7 @@ impl Expectation {
         of.finish(until)
     }
 
-    /// Takes frames that came since the look before.
+    /// Adds the frames received since the last poll.
     fn take(&mut self, before: &NewestSeen, newest: NewestSeen, may_learn: bool) -> Option<EndedSilence> {
         let frames = newest.frames - before.frames;
         let span = newest.received.saturating_sub(before.received) as f64;
@@ -304,7 +304,7 @@ impl Expectation {
             }
             self.set(StreamStatus::Ok, newest.received);
         }
-        // Deliveries that come all at once have their time from the one before; a pause has not.
+        // Frames delivered late account for the time since the previous frame; after a pause they do not.
         let is_pause = was_silent && !self.period_ns().is_some_and(|period| sample.agrees_with(period));
         if is_pause {
             self.samples.clear();
@@ -322,7 +322,7 @@ impl Expectation {
         ended
     }
 
-    /// Counts a pause of a stream that is learnt.
+    /// Counts a pause of a stream whose period is learnt.
     fn pause(&mut self, now: i64) {
         if self.learnt.is_none() {
             return;
@@ -352,7 +352,7 @@ impl Expectation {
         let (span, frames) = agree.iter().fold((0.0, 0.0), |(span, n), s| (span + f64::from(s.span), n + s.frames()));
         let mean = if frames > 0.0 { span / frames } else { median };
         match self.learnt {
-            // What came and went before must not do so again.
+            // Once forgotten, a period is learnt again only if all samples agree.
             None if is_regular && (self.needed == 0 || agree.len() == SAMPLES) => {
                 self.steady += 1;
                 if self.steady > self.needed {
@@ -367,7 +367,7 @@ impl Expectation {
                 }
             }
             Some(_) if is_regular => self.steady = 0,
-            // Whatever it is between two periods; for long it is irregular.
+            // Samples around a change of the period are irregular too; only a long irregularity makes it forgotten.
             Some(known) if self.samples.iter().filter(|s| s.agrees_with(known)).count() < KEEP => {
                 self.steady += 1;
                 if self.steady >= SLOWER_SAMPLES / 2 {
@@ -382,7 +382,7 @@ impl Expectation {
         (self.status, self.since) = (status, since);
     }
 
-    /// What ends now, if something is going on.
+    /// Returns the silence or slowness that ends at `now`, or `None` if there is none.
     fn end(&self, now: i64) -> Option<EndedSilence> {
         let to = now.max(self.since);
         let expected = self.period_ns().map_or(0.0, |period| to.saturating_sub(self.since) as f64 / period);
@@ -404,18 +404,18 @@ impl Expectation {
         self.period_ns().unwrap_or(0.0)
     }
 
-    /// Time without a frame after which it is silent.
+    /// Returns the time in nanoseconds without a frame after which the stream is silent.
     fn silent_after(&self) -> Option<f64> {
         let periods = if self.given.is_some() { SILENT_PERIODS.0 } else { SILENT_PERIODS.1 };
         let period = self.period_ns()?;
         let agree = self.samples.iter().filter(|s| s.agrees_with(period));
         let longest = agree.map(|s| f64::from(s.span)).fold(0.0, f64::max);
-        // A look comes about once a second: that is no delivery.
+        // A poll comes about once a second, so shorter spans are no deliveries.
         let deliveries = if longest > SILENT_AFTER_NS as f64 { longest * SILENT_DELIVERIES } else { 0.0 };
         Some((SILENT_AFTER_NS as f64).max(period * periods).max(deliveries))
     }
 
-    /// Frames a second over the newest samples, if they are enough.
+    /// Returns the frames a second over the newest samples, or `None` if they are too few.
     fn mean_rate_hz(&self) -> Option<f64> {
         let enough = RATE_NS.max(self.period() * RATE_PERIODS);
         let (mut span, mut frames) = (0.0, 0.0);
@@ -437,23 +437,23 @@ impl Expectation {
         }
     }
 
-    /// Frames a second now.
+    /// Returns the current rate in frames a second.
     pub fn rate_hz(&self) -> f64 {
         let Some(newest) = self.newest else { return 0.0 };
         let mut samples = self.samples.iter().rev();
         let rate = self.mean_rate_hz().or_else(|| samples.next().map(|s| 1e9 / f64::from(s.period))).unwrap_or(0.0);
-        // Of what stopped, nothing comes.
+        // A stream that stopped has a rate of 0.
         let quiet = self.looked.saturating_sub(newest.received) as f64;
         let longest = self.samples.iter().map(|s| f64::from(s.span)).fold(SILENT_AFTER_NS as f64, f64::max);
         if self.status == StreamStatus::Silent || quiet > longest * SILENT_DELIVERIES { 0.0 } else { rate }
     }
 
-    /// Frames a second that should come.
+    /// Returns the expected rate in frames a second.
     pub fn expected_rate_hz(&self) -> Option<f64> {
         self.period_ns().map(|period| 1e9 / period)
     }
 
-    /// Where that comes from.
+    /// Returns the origin of the expected rate.
     pub fn expected(&self) -> RateOrigin {
         match (self.given, self.learnt) {
             (Some(_), _) => RateOrigin::Given,
@@ -462,18 +462,18 @@ impl Expectation {
         }
     }
 
-    /// How it does.
+    /// Returns the status.
     pub fn status(&self) -> StreamStatus {
         self.status
     }
 
-    /// Since when, nanoseconds since 1970 UTC.
+    /// Returns the time at which the status began, nanoseconds since 1970 UTC.
     pub fn since(&self) -> i64 {
         self.since
     }
 }
 
-/// Whether the source's time went on about as fast as ours: what is sent from a file is no reception.
+/// Returns whether the source's clock ran about as fast as ours; data sent from a file does not keep that pace.
 fn is_paced(before: &NewestSeen, newest: &NewestSeen, span: f64) -> bool {
     match (before.source, newest.source) {
         (Some(from), Some(to)) => (0.5..=2.0).contains(&(to.saturating_sub(from) as f64 / span)),
@@ -481,10 +481,11 @@ fn is_paced(before: &NewestSeen, newest: &NewestSeen, span: f64) -> bool {
     }
 }
 
-/// Frames missing between two looks of which `frames` came, by what both clocks say, and the `time`s around them: what
-/// comes late with the time it was to come at is not missing, nor is what a clock leaps over.
+/// Returns the number of frames missing between two polls, by both clocks, and the `time`s around them. `frames` is the
+/// number received between the polls. Frames that arrive late with the stamps they should have are not missing, nor are
+/// those that a clock skipped by leaping.
 fn missing(before: &NewestSeen, newest: &NewestSeen, frames: u64, period: f64) -> Option<(u64, i64, i64)> {
-    // What is waited for since a start came then by this clock alone.
+    // For a stream awaited since a start, the begin is known by the reception clock alone.
     let begun =
         NewestSeen { time: newest.time.saturating_sub(newest.received.saturating_sub(before.received)), ..*before };
     let before = if before.frames == 0 { &begun } else { before };
@@ -494,7 +495,7 @@ fn missing(before: &NewestSeen, newest: &NewestSeen, frames: u64, period: f64) -
     (missing >= 1.0).then_some((missing as u64, before.time, after))
 }
 
-/// A span for people: `850 ms`, `12.3 s`, `4.5 min`, `3.2 h`, `2.1 days`.
+/// Formats a time span for people: `850 ms`, `12.3 s`, `4.5 min`, `3.2 h`, `2.1 days`.
 pub fn in_words(span: Duration) -> String {
     match span.as_secs_f64() {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),

@@ -1,7 +1,7 @@
 //! Gaps and events: rows of `strongback.gaps` and `strongback.events`, kept in memory for SQL, REST and live.
 //!
-//! The store is their home; this is its reading copy, filled at start and by a follower that reads what was
-//! appended since it last looked. Bounded: the newest [`ROWS_MAX`] of each, in [`BYTES_MAX`].
+//! The store owns them; this is a copy for reading, loaded at start and updated by a follower that reads what was
+//! appended since its last poll. Bounded: the newest [`ROWS_MAX`] of each, in [`BYTES_MAX`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,53 +20,53 @@ use crate::process::clock::now_ns;
 use crate::sources::outages;
 use crate::text::json::Big;
 
-/// Most gaps, and most events, kept in memory.
+/// Max number of gaps, and of events, kept in memory.
 pub const ROWS_MAX: usize = 100_000;
-/// Bytes of the gaps, and of the events, that are kept in memory.
+/// Max bytes of the gaps, and of the events, kept in memory.
 pub const BYTES_MAX: usize = 32 << 20;
-/// Events of the server that wait for a store that refuses, at most.
+/// Max number of server events that wait for a store that refuses them.
 pub const WAITING_MAX: usize = 1_000;
-/// Longest text of an event in bytes.
+/// Max length of an event's text in bytes.
 pub const EVENT_TEXT_MAX: usize = 4096;
-/// Longest source of an event in bytes.
+/// Max length of an event's source in bytes.
 pub const EVENT_SOURCE_MAX: usize = 256;
-/// Bytes of a row beside its texts, about.
+/// Approximate bytes of a row without its texts.
 const ROW_BYTES: usize = 256;
 
-/// Most rows that are read to find what time gaps are of that are left out.
+/// Max number of rows read to find the times of gaps that are not in memory.
 const SKIPPED_ROWS_MAX: usize = 4 << 20;
 
-/// The cause of rows of gaps that fill others.
+/// Cause of rows that fill an earlier gap.
 const FILLED: &str = "filled";
 const GAPS: &str = "strongback.gaps";
 const EVENTS: &str = "strongback.events";
-/// The channel that says who wrote an event down; events of earlier versions have none.
+/// Channel that says who recorded an event; events of earlier versions lack it.
 const ORIGIN: &str = "origin";
 
-/// How much an event matters.
+/// Severity levels of events, ascending.
 pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
 
-/// Gaps and events.
+/// The gaps and events in memory.
 #[derive(Debug, Default)]
 pub struct Ledger {
     rows: RwLock<LedgerRows>,
     own: Mutex<OwnStreams>,
     waiting: Mutex<VecDeque<EventRow>>,
-    /// Events of the server that are in the log alone.
+    /// Number of server events that are only in the log.
     unrecorded: AtomicU64,
 }
 
-/// Where gaps and events are in the catalog.
+/// The streams of gaps and events in the catalog.
 #[derive(Debug, Default)]
 struct OwnStreams {
-    /// Streams that were looked at.
+    /// Streams already searched.
     looked: StreamList,
-    /// Those of gaps and events.
+    /// The streams of gaps and of events.
     found: Vec<StreamId>,
 }
 
 impl OwnStreams {
-    /// Returns the streams of gaps and events. Looks at those alone that are new since the last call.
+    /// Returns the streams of gaps and events. Searches only streams that changed since the last call.
     fn find(&mut self, streams: &StreamList) -> Vec<StreamId> {
         let is_own = |stream: &Stream| stream.key.tags.is_empty() && [GAPS, EVENTS].contains(&&*stream.key.table);
         for stream in streams.changed_since(&self.looked).filter(|stream| is_own(stream)) {
@@ -81,20 +81,20 @@ impl OwnStreams {
 
 #[derive(Debug, Default)]
 struct LedgerRows {
-    /// Oldest first.
+    /// The gaps, oldest first.
     gaps: VecDeque<GapRow>,
-    /// Ascending in time.
+    /// The events, ascending in time.
     events: VecDeque<EventRow>,
-    /// Bytes of the gaps and of the events.
+    /// Bytes of the gaps, and of the events.
     gap_bytes: usize,
     event_bytes: usize,
     next_gap_row: u64,
     next_event_row: u64,
-    /// Most gaps, and most events.
+    /// Max number of gaps, and of events.
     max: RowsMax,
-    /// Where the latest gap ends that was here and is not any more, nanoseconds since 1970 UTC.
+    /// End of the latest gap dropped from memory, nanoseconds since 1970 UTC.
     left_out_to: Option<i64>,
-    /// Rows of gaps that were never read, as there were too many behind them: what [`LedgerRows::left_out_to`] lacks.
+    /// Rows of gaps that were skipped because too many newer ones follow; [`LedgerRows::left_out_to`] lacks them.
     skipped: Option<Range<u64>>,
     /// Gaps found since start.
     found: u64,
@@ -109,10 +109,10 @@ impl Default for RowsMax {
     }
 }
 
-/// What a look at the store brought.
+/// The rows found by a poll of the store.
 #[derive(Debug, Default)]
 pub struct News {
-    /// New gaps and gaps that were filled further.
+    /// New gaps, and gaps that were filled further.
     pub gaps: Vec<GapRow>,
     /// New events.
     pub events: Vec<EventRow>,
@@ -124,40 +124,40 @@ enum LedgerRow {
     Event(EventRow),
 }
 
-/// Why an event is not taken.
+/// Reason why an event is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    /// Its text is empty or too long.
+    /// An empty or too long text.
     #[error("text has {size_bytes} bytes, must have 1 to {EVENT_TEXT_MAX}")]
     Text {
-        /// Its size.
+        /// Its length in bytes.
         size_bytes: usize,
     },
-    /// Its source is empty, too long, or has control characters.
+    /// A source that is empty, too long, or has control characters.
     #[error("source has {size_bytes} bytes, must have 1 to {EVENT_SOURCE_MAX} without control characters")]
     Source {
-        /// Its size.
+        /// Its length in bytes.
         size_bytes: usize,
     },
-    /// A client takes the server's name.
+    /// A client's event that uses the server's name.
     #[error("source {source_name:?} is reserved for the server")]
     OwnSource {
-        /// What was given.
+        /// The source given.
         source_name: String,
     },
-    /// Its level is none.
+    /// An unknown level.
     #[error("level {level:?} must be info, watch, warning or critical")]
     Level {
-        /// What was given.
+        /// The level given.
         level: String,
     },
-    /// The store refused it.
+    /// A refusal by the store.
     #[error(transparent)]
     Refused(#[from] Reject),
 }
 
 impl Ledger {
-    /// Reads what was appended before this start.
+    /// Reads the rows appended before this start.
     ///
     /// # Errors
     /// As [`Ledger::follow`].
@@ -167,10 +167,10 @@ impl Ledger {
         done
     }
 
-    /// Reads what was appended since the last look.
+    /// Reads the rows appended since the last poll.
     ///
     /// # Errors
-    /// When a scan ends early; what was read until then is kept.
+    /// If a scan ends early; the rows read until then are kept.
     pub fn follow(&self, store: &Store) -> Result<News, ScanError> {
         let mut news = News::default();
         self.read_on(store, |row| match row {
@@ -180,7 +180,7 @@ impl Ledger {
         Ok(news)
     }
 
-    /// Reads what was appended since the last look, row by row: as much as there is, in the memory of a row.
+    /// Reads the rows appended since the last poll, one at a time, so the memory needed is that of one row.
     fn read_on(&self, store: &Store, mut each: impl FnMut(LedgerRow)) -> Result<(), ScanError> {
         let view = store.view();
         let catalog = view.catalog().clone();
@@ -219,19 +219,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Gaps that touch a time range, newest first.
+    /// Returns the gaps that touch a time range, newest first.
     pub fn gaps(&self, time: &Range<i64>, limit: usize) -> Vec<GapRow> {
         self.gaps_where(time, limit, |_| true)
     }
 
-    /// Of those the wanted ones.
+    /// Returns the gaps that touch a time range and match `wanted`, newest first.
     pub fn gaps_where(&self, time: &Range<i64>, limit: usize, wanted: impl Fn(&GapRow) -> bool) -> Vec<GapRow> {
         let touches = |g: &&GapRow| g.from_time_ns < time.end && g.to_time_ns >= time.start && wanted(g);
         self.rows.read().gaps.iter().rev().filter(touches).take(limit).cloned().collect()
     }
 
-    /// Finds the `time` before which gaps are left out, nanoseconds since 1970 UTC; `i64::MAX`: of any time. `None`
-    /// where they are all here. May read much the first time.
+    /// Returns the `time` before which gaps are not in memory, nanoseconds since 1970 UTC; `i64::MAX` if gaps of any
+    /// time may be missing. Returns `None` if all gaps are in memory. The first call may read many rows.
     pub fn gaps_known_from(&self, store: &Store) -> Option<i64> {
         let skipped = self.rows.read().skipped.clone();
         if let Some(skipped) = skipped {
@@ -251,7 +251,7 @@ impl Ledger {
         self.rows.read().left_out_to.map(|to| to.saturating_add(1))
     }
 
-    /// Where the latest gap of these rows ends; `i64::MAX`: there are too many to look at.
+    /// Returns the end of the latest gap of these rows, or `i64::MAX` if there are too many to read.
     fn latest_end(&self, store: &Store, rows: &Range<u64>) -> Result<Option<i64>, ScanError> {
         let view = store.view();
         let catalog = view.catalog();
@@ -277,13 +277,13 @@ impl Ledger {
         Ok(latest)
     }
 
-    /// Makes a ledger that keeps at most this number of gaps and of events.
+    /// Makes a ledger that keeps at most `max` gaps and `max` events.
     #[cfg(test)]
     pub fn keeping(max: usize) -> Ledger {
         Ledger { rows: RwLock::new(LedgerRows { max: RowsMax(max), ..LedgerRows::default() }), ..Ledger::default() }
     }
 
-    /// Spans of a stream in which frames are still missing.
+    /// Returns the spans of a stream in which frames are still missing.
     pub fn open_spans(&self, stream: StreamId, time: &Range<i64>) -> Vec<(i64, i64)> {
         let open = |g: &&GapRow| {
             g.stream == Some(stream) && g.open > 0 && g.from_time_ns < time.end && g.to_time_ns >= time.start
@@ -291,13 +291,13 @@ impl Ledger {
         self.rows.read().gaps.iter().filter(open).map(|g| (g.from_time_ns, g.to_time_ns)).collect()
     }
 
-    /// Where spans in which frames are still missing end within a time range, by stream.
+    /// Returns the ends, within a time range, of spans in which frames are still missing, with their streams.
     pub fn open_ends(&self, time: &Range<i64>) -> Vec<(StreamId, i64)> {
         let open = |g: &&GapRow| g.open > 0 && time.contains(&g.to_time_ns);
         self.rows.read().gaps.iter().filter(open).filter_map(|g| Some((g.stream?, g.to_time_ns))).collect()
     }
 
-    /// Events of a time range, ascending in time; the newest `limit` of them.
+    /// Returns the newest `limit` events of a time range, ascending in time.
     pub fn events(&self, time: &Range<i64>, limit: usize) -> Vec<EventRow> {
         let rows = self.rows.read();
         let mut events: Vec<EventRow> =
@@ -306,19 +306,19 @@ impl Ledger {
         events
     }
 
-    /// Gaps found since start.
+    /// Returns the number of gaps found since start.
     pub fn gaps_found(&self) -> u64 {
         self.rows.read().found
     }
 
-    /// Times without a server, as the events of its starts say them, oldest first.
+    /// Returns the times without a server, oldest first, from the events recorded at each start.
     pub fn outages(&self) -> Vec<(i64, i64)> {
         self.rows.read().events.iter().filter_map(outages::outage).collect()
     }
 
-    /// Appends an event of the server, without waiting for anything: where the store takes nothing now, the event waits, and
-    /// is offered again with the next one and by [`Ledger::retry`]. One that finds no room, or that cannot be an event, is
-    /// in the log alone, and counted.
+    /// Appends an event of the server without waiting. If the store refuses it now, the event is kept and offered again
+    /// with the next one and by [`Ledger::retry`]. An invalid event, or the oldest if too many are kept, is only logged
+    /// and counted.
     pub fn record_or_say(&self, ingest: &Ingest, event: &EventRow) {
         let mut waiting = self.waiting.lock();
         waiting.push_back(event.clone());
@@ -330,24 +330,24 @@ impl Ledger {
         }
     }
 
-    /// Offers again the events that wait.
+    /// Offers the waiting events again.
     pub fn retry(&self, ingest: &Ingest) {
         self.offer(ingest, &mut self.waiting.lock());
     }
 
-    /// Offers them for the last time: what the store does not take is in the log alone.
+    /// Offers the waiting events a last time; those the store refuses are only logged.
     pub fn finish(&self, ingest: &Ingest) {
         let mut waiting = self.waiting.lock();
         self.offer(ingest, &mut waiting);
         waiting.drain(..).for_each(|event| self.leave_out(&event, "the server stops"));
     }
 
-    /// Events of the server that are in the log alone since start.
+    /// Returns the number of server events since start that are only in the log.
     pub fn unrecorded(&self) -> u64 {
         self.unrecorded.load(Relaxed)
     }
 
-    /// Appends those that wait, in their order, until the store refuses.
+    /// Appends the waiting events in order until the store refuses one.
     fn offer(&self, ingest: &Ingest, waiting: &mut VecDeque<EventRow>) {
         while let Some(event) = waiting.front() {
             match append(ingest, event, |batch| ingest.accept(batch)) {
@@ -364,11 +364,11 @@ impl Ledger {
         tracing::warn!(source = event.source, "not among the events: {why}: {}", event.text);
     }
 
-    /// Appends an event of a client to `strongback.events`, and waits while the store's log is full; it reaches memory and
-    /// screens by the follower.
+    /// Appends an event of a client to `strongback.events`, waiting while the store's log is full. The follower brings
+    /// it to memory and to pages.
     ///
     /// # Errors
-    /// If the event cannot be, or the store refuses it.
+    /// If the event is invalid, or the store refuses it.
     pub fn record(&self, ingest: &Ingest, event: &EventRow) -> Result<Ticket, EventError> {
         append(ingest, event, |batch| ingest.accept_waiting(batch))
     }
@@ -414,7 +414,7 @@ fn append(
     }
 }
 
-/// Checks who an event is said to be of. A source of the server's own may have any name that fits a stream.
+/// Checks the source of an event. The server's own events may have any source that fits a stream.
 fn check_source(event: &EventRow) -> Result<(), EventError> {
     if event.origin == EventOrigin::Server {
         return Ok(());
@@ -430,7 +430,7 @@ fn check_source(event: &EventRow) -> Result<(), EventError> {
     Ok(())
 }
 
-/// What happened to the frames of a gap, by its cause, in words.
+/// Describes what happened to the frames of a gap, by its cause.
 fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
     let frames = if count == 1 { "1 frame".to_owned() } else { format!("{count} frames") };
     let span = span(to.saturating_sub(from));
@@ -447,7 +447,7 @@ fn words(cause: &str, count: u64, from: i64, to: i64) -> String {
     }
 }
 
-/// A length of time in words.
+/// Formats a time span for people.
 pub(crate) fn span(ns: i64) -> String {
     match ns.max(0) as f64 {
         ns if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
@@ -458,7 +458,7 @@ pub(crate) fn span(ns: i64) -> String {
 }
 
 impl LedgerRows {
-    /// Adds a row of `strongback.gaps`; one that fills an earlier gap changes that. Returns the gap as it is now.
+    /// Adds a row of `strongback.gaps`, or updates the gap that the row fills. Returns the gap as it is now.
     fn add_gap(&mut self, cells: &Cells<'_>, stream_name: impl Fn(StreamId) -> Option<String>) -> GapRow {
         let unsigned = |name| cells.integer(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
         let (id, count, cause) = (unsigned("id"), unsigned("count"), cells.text("cause"));
@@ -470,7 +470,7 @@ impl LedgerRows {
         }
         let stream = cells.integer("stream").and_then(|v| u32::try_from(v).ok()).map(StreamId);
         let (from, to) = (cells.integer("from_time").unwrap_or(0), cells.integer("to_time").unwrap_or(0));
-        // A gap of which nobody knew when it began, as stores have them of the first frame after a start.
+        // The begin is unknown for gaps recorded at the first frame after a start.
         let from = if from == i64::MIN { to } else { from };
         let name = cells.text("name");
         let gap = GapRow {
@@ -483,7 +483,7 @@ impl LedgerRows {
             from_sequence: cells.integer("from_sequence"),
             to_sequence: cells.integer("to_sequence"),
             count,
-            // Late frames of a gap that is no longer kept, and restarts, leave nothing open.
+            // Late frames of a gap that is no longer kept, restarts, and refused frames leave nothing open.
             open: if matches!(cause.as_str(), FILLED | "restart" | "refused") { 0 } else { count },
             words: words(&cause, count, from, to),
             cause,
@@ -501,7 +501,7 @@ impl LedgerRows {
         gap
     }
 
-    /// Notes rows of gaps that are not read.
+    /// Records that these rows of gaps are not read.
     fn skip(&mut self, rows: Range<u64>) {
         self.skipped = Some(match &self.skipped {
             Some(before) => before.start.min(rows.start)..before.end.max(rows.end),
@@ -528,7 +528,7 @@ fn event_bytes(event: &EventRow) -> usize {
     ROW_BYTES + event.level.len() + event.source.len() + event.text.len()
 }
 
-/// One frame of a batch, its cells by channel name.
+/// One frame of a batch, with its cells by channel name.
 struct Cells<'a> {
     stream: &'a Stream,
     batch: &'a Batch,
@@ -563,14 +563,14 @@ impl<'a> Cells<'a> {
             text: self.text("text"),
             origin: match self.text(ORIGIN).as_str() {
                 "client" => EventOrigin::Client,
-                // So they are all in stores of earlier versions.
+                // Events of earlier versions have no origin and count as the server's.
                 _ => EventOrigin::Server,
             },
         }
     }
 }
 
-/// A gap as the interface writes it.
+/// A gap in the form the HTTP interface returns.
 #[derive(Debug, serde::Serialize)]
 pub struct GapCard<'a> {
     id: Big<u64>,
@@ -606,7 +606,7 @@ impl<'a> From<&'a GapRow> for GapCard<'a> {
     }
 }
 
-/// An event as the interface writes it.
+/// An event in the form the HTTP interface returns.
 #[derive(Debug, serde::Serialize)]
 pub struct EventCard<'a> {
     time: Big<i64>,
@@ -687,16 +687,16 @@ mod tests {
             known_from
         };
         assert_eq!(known_from(), None);
-        // What fills others is no gap of its own.
+        // Rows that fill other gaps are not gaps of their own.
         append_gaps(&store, &[(1, T0 + 950, FILLED), (2, T0 + 20, "kernel"), (3, T0 + 900, "sequence")]);
         append_gaps(&store, &[(4, T0 + 40, "sequence"), (5, T0 + 50, "sequence")]);
         assert_eq!(known_from(), None);
         append_gaps(&store, &[(6, T0 + 60, "sequence")]);
         assert_eq!(known_from(), Some(T0 + 21));
-        // Of another stream, and later than those behind it.
+        // A gap of another stream that ends later than those after it.
         append_gaps(&store, &[(7, T0 + 70, "sequence")]);
         assert_eq!(known_from(), Some(T0 + 901));
-        // All that is read fills others.
+        // All rows read fill other gaps.
         append_gaps(&store, &[4, 5, 6, 7].map(|id| (id, T0 + 80, FILLED)));
         assert_eq!(known_from(), Some(T0 + 901));
     }
@@ -717,12 +717,12 @@ mod tests {
         assert_eq!(known_from(), Some(T0 + 501));
         append_gaps(&store, &[(4, T0 + 40, "sequence")]);
         assert_eq!(known_from(), Some(T0 + 501));
-        // Some of very many are not read at all.
+        // With very many gaps, some are not read.
         append_gaps(&store, &[(5, T0 + 600, "sequence"), (6, T0 + 60, "sequence"), (7, T0 + 70, "sequence")]);
         assert_eq!(known_from(), Some(T0 + 601));
     }
 
-    /// Nobody commits: an event that waited for room in the log would do so for ever.
+    /// Nothing commits here, so an event that waited for room in the log would wait for ever.
     #[test]
     fn events_of_the_server_wait_beside_a_full_log_and_are_recorded_when_there_is_room() {
         let disk = FaultDisk::new(1);
@@ -754,7 +754,7 @@ mod tests {
         }
         ledger.follow(&ingest.store()).expect("read");
         let times: Vec<i64> = ledger.events(&(0..i64::MAX), usize::MAX).iter().map(|event| event.time_ns).collect();
-        // All in their order but the oldest that waited.
+        // All events in order, except the oldest one that waited.
         let last = (told + WAITING_MAX) as i64;
         let oldest = told as i64 - 1;
         assert_eq!(times, (0..last).filter(|number| *number != oldest).collect::<Vec<_>>());

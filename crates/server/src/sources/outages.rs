@@ -1,4 +1,4 @@
-//! Times without a server, as events: each start says since when nothing was recorded.
+//! Times without a server, as events: each start records since when nothing was recorded.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use strongback_sources::instant;
 
 use crate::sources::expectation::in_words;
 
-/// Who says it. No client may take the name.
+/// Source of the server's own events; clients may not use it.
 pub const SOURCE: &str = "strongback";
-/// What stands before the time.
+/// Text before the time in such an event.
 const SINCE: &str = "nothing was recorded since ";
 
-/// The event of a start at `now` on a store whose newest commit is of `last`.
+/// Returns the event of a start at `now` on a store whose newest commit was at `last`.
 pub fn event(epoch: u32, last: i64, now: i64) -> EventRow {
     let span = in_words(Duration::from_nanos(u64::try_from(now.saturating_sub(last)).unwrap_or(0)));
     EventRow {
@@ -24,7 +24,7 @@ pub fn event(epoch: u32, last: i64, now: i64) -> EventRow {
     }
 }
 
-/// The time without a server that an event tells of, if it does. What a client wrote down never does.
+/// Returns the time without a server that an event reports, or `None` if it reports none or is a client's.
 pub fn outage(event: &EventRow) -> Option<(i64, i64)> {
     let (since, _) = event.text.split_once(SINCE)?.1.split_once(',')?;
     let last = instant::rfc3339(since)?;

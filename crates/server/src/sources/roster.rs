@@ -1,4 +1,4 @@
-//! The sources: what they received and what became of it, how fast they are, and whether they are well.
+//! The source registry: what each source received, what became of it, its rate and its status.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::text::json::Big;
 
 /// Name of the source of derived channels.
 pub const DERIVED_SOURCE: &str = "derived";
-/// A source without a fixed cycle is silent after this long.
+/// Time after which a source without a fixed cycle is silent.
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
-/// Below this part of its expected rate a source is slow.
+/// Fraction of its expected rate below which a source is slow.
 const SLOW: f64 = 0.9;
-/// Notes of one source that are taken at once.
+/// Max number of notes taken from one source at once.
 const NOTES_AT_ONCE: usize = 16;
-/// How long a source shows that it dropped.
+/// Time for which a source is shown as dropping.
 const DROPPING_FOR: Duration = Duration::from_secs(5);
 
 /// Counters that a source keeps itself, beside the store's.
@@ -43,12 +43,12 @@ pub enum Own {
     Lines(Arc<IlpCounts>),
     /// A PLC.
     Plc(Arc<AdsCounts>),
-    /// None: an import, or the server itself.
+    /// No counters: an import, or the server itself.
     Nothing,
 }
 
 impl Own {
-    /// What the packets of each of its streams say of themselves; nothing where it receives no packets.
+    /// Returns the counts of what packets say of themselves, one for each stream; empty if it receives no packets.
     pub fn tallies(&self) -> &[Tally] {
         match self {
             Own::Packets(packets) => packets.tallies(),
@@ -56,7 +56,7 @@ impl Own {
         }
     }
 
-    /// What was rejected, by reason, each with a sample.
+    /// Returns the rejected data by reason, each with a sample.
     pub fn rejected(&self) -> Vec<Rejected> {
         match self {
             Own::Packets(packets) => packets.rejected.samples(),
@@ -66,7 +66,7 @@ impl Own {
         }
     }
 
-    /// Packets that no layout is for, by stream id.
+    /// Returns the number of packets without a layout, by stream id.
     pub fn unknown_streams(&self) -> BTreeMap<String, u64> {
         let Own::Packets(packets) = self else { return BTreeMap::new() };
         let (known, others) = packets.unknown_streams.snapshot();
@@ -75,7 +75,7 @@ impl Own {
     }
 }
 
-/// Whether a kind of source receives from outside while the server runs: of what is written once nothing is expected.
+/// Returns whether sources of this kind receive from outside while the server runs; nothing is expected of others.
 pub fn is_live(kind: &str) -> bool {
     !matches!(kind, "internal" | "import" | "derived")
 }
@@ -86,42 +86,42 @@ struct SourceState {
     kind: &'static str,
     address: String,
     own: Own,
-    /// The newest that it said of itself and that is more than information.
+    /// Newest note of the source above level `info`.
     trouble: parking_lot::Mutex<Option<String>>,
 }
 
 /// A source as `/api/sources` shows it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SourceCard {
-    /// Name.
+    /// Name of the source.
     pub name: String,
-    /// `inetx`, `ads`, `ilp`, `internal`, `import`.
+    /// Kind of the source: `inetx`, `ads`, `ilp`, `internal`, `derived` or `import`.
     pub kind: &'static str,
-    /// Where it listens, or the PLC is.
+    /// Address the source listens on, or that of the PLC.
     pub address: String,
-    /// Streams it feeds.
+    /// Number of streams it feeds.
     pub streams: u64,
-    /// What was counted of it.
+    /// Counters of the source.
     #[serde(flatten, serialize_with = "counters_as_text")]
     pub counters: SourceCounters,
-    /// What was refused, by reason.
+    /// Rejected frames and data by reason.
     pub rejected_by: BTreeMap<&'static str, u64>,
-    /// Frames a second now.
+    /// Current rate in frames a second.
     pub rate_hz: f64,
     /// Frames a second by the periods of its streams, if all have one.
     pub expected_rate_hz: Option<f64>,
-    /// Values a second now.
+    /// Current rate in values a second.
     pub points_per_s: f64,
-    /// Newest reception.
+    /// Time of the newest reception.
     pub last_receive_time: Option<Big<i64>>,
     /// `ok`, `silent`, `slow`, `dropping`; of a PLC also `disconnected`.
     pub status: &'static str,
     /// Packets without a layout, by stream id.
     pub unknown_streams: BTreeMap<String, u64>,
-    /// What packets say of themselves, over all streams of a packet source.
+    /// Sums of what packets say of themselves, for a packet source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketCard>,
-    /// What only a PLC has.
+    /// Counters and state of a PLC, for an ADS source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plc: Option<PlcCard>,
     #[serde(skip)]
@@ -133,7 +133,7 @@ fn counters_as_text<S: Serializer>(counters: &SourceCounters, serializer: S) -> 
     serializer.collect_map(SourceCounters::ALL.iter().map(|(name, _)| name).zip(counters.values().map(Big)))
 }
 
-/// What packets say of themselves and of their chassis.
+/// Counts of what packets say of themselves and of their chassis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PacketCard {
     /// Packets whose payload the chassis marked as erroneous.
@@ -148,14 +148,14 @@ pub struct PacketCard {
     pub never_set: Big<u64>,
     /// Blocks of parser-aligned payloads.
     pub blocks: Big<u64>,
-    /// Those with an error.
+    /// Blocks with an error.
     pub block_errors: Big<u64>,
-    /// Those that made no frame, as the layout has no entry for their bus.
+    /// Blocks that made no frame because the layout has no entry for their bus.
     pub unmapped_blocks: Big<u64>,
 }
 
 impl PacketCard {
-    /// Of one stream id.
+    /// Returns the counts of one stream id.
     pub fn of(tally: &Tally) -> PacketCard {
         let big = |counter| Big(counts::get(counter));
         PacketCard {
@@ -170,7 +170,7 @@ impl PacketCard {
         }
     }
 
-    /// Returns name, meaning and value of each counter.
+    /// Returns the name, meaning and value of each counter.
     pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         [
             ("payload_errors", "Packets whose payload the chassis marked as erroneous.", self.payload_errors.0),
@@ -196,34 +196,34 @@ impl PacketCard {
     }
 }
 
-/// What a source that reads a PLC counts beside frames.
+/// Counters of a PLC source beyond its frames.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PlcCard {
-    /// Whether it answers.
+    /// Whether the PLC answers.
     pub connected: bool,
-    /// Connections that answered.
+    /// Connections the PLC answered.
     pub connections: Big<u64>,
-    /// Symbols read now.
+    /// Symbols being read.
     pub symbols: Big<u64>,
-    /// Symbols that give no values now.
+    /// Symbols that give no values.
     pub missing: Big<u64>,
-    /// The first of them, and why.
+    /// The first of them, with the reason.
     pub troubles: Vec<Trouble>,
-    /// Notification handles now.
+    /// Open notification handles.
     pub handles: Big<u64>,
-    /// Samples of notifications.
+    /// Samples received in notifications.
     pub samples: Big<u64>,
     /// Requests without an answer.
     pub timeouts: Big<u64>,
-    /// Cycles of notifications that did not come.
+    /// Missed cycles of notifications.
     pub dropped_cycles: Big<u64>,
-    /// Notifications that came long after their time.
+    /// Notifications received long after their time.
     pub late: Big<u64>,
-    /// Times its clock was set.
+    /// Times the PLC's clock was set.
     pub clock_sets: Big<u64>,
-    /// Times its program was looked at anew.
+    /// Times the PLC's program was read again.
     pub program_changes: Big<u64>,
-    /// Groups that came too fast.
+    /// Groups received too fast.
     pub rate_alarms: Big<u64>,
 }
 
@@ -248,7 +248,7 @@ impl PlcCard {
     }
 }
 
-/// Rates of one source.
+/// Rates of one source, and the counts they are computed from.
 #[derive(Debug)]
 struct SourceRates {
     received: u64,
@@ -258,11 +258,11 @@ struct SourceRates {
     rate_hz: f64,
     points_per_s: f64,
     dropped_at: Option<Instant>,
-    /// Frames received at the look that saw the newest, and when that was.
+    /// Frames received, and when that count last changed.
     heard: (u64, Instant),
 }
 
-/// What is expected of each stream, by its number, and what is to be told of them.
+/// Expectations of the streams by number, and the changes still to be reported.
 #[derive(Debug, Default)]
 struct Streams {
     expectations: Vec<Expectation>,
@@ -270,7 +270,7 @@ struct Streams {
     clock: Leaps,
 }
 
-/// All sources.
+/// The source registry.
 #[derive(Debug, Default)]
 pub struct Roster {
     sources: RwLock<Vec<SourceState>>,
@@ -286,17 +286,17 @@ impl Roster {
         self.sources.write().push(SourceState { name, kind, address, own, trouble });
     }
 
-    /// The sources as last looked at.
+    /// Returns the cards of all sources as of the last poll.
     pub fn cards(&self) -> Arc<Vec<SourceCard>> {
         self.cards.read().clone()
     }
 
-    /// Datagrams dropped by the kernel, over all sources.
+    /// Returns the number of datagrams dropped by the kernel, over all sources.
     pub fn kernel_drops(&self) -> u64 {
         self.cards().iter().map(|c| c.counters.kernel_drops).sum()
     }
 
-    /// What sources have to say since this was last asked, by the name of the source.
+    /// Returns the notes of the sources since the last call, each with the name of its source.
     pub fn take_notes(&self) -> Vec<(String, Note)> {
         let mut taken = Vec::new();
         for source in self.sources.read().iter() {
@@ -313,28 +313,28 @@ impl Roster {
         taken
     }
 
-    /// The newest trouble that a source told of itself.
+    /// Returns the newest note of a source above level `info`.
     pub fn newest_trouble(&self, source: &str) -> Option<String> {
         self.sources.read().iter().find(|s| s.name == source)?.trouble.lock().clone()
     }
 
-    /// The counters that a source keeps itself.
+    /// Returns the counters that a source keeps itself.
     pub fn own(&self, source: &str) -> Own {
         self.sources.read().iter().find(|s| s.name == source).map_or(Own::Nothing, |s| s.own.clone())
     }
 
-    /// What is expected of streams, and how they do, as last looked at.
+    /// Returns the expectations of streams as of the last poll.
     pub fn expectations(&self, streams: impl Iterator<Item = StreamId>) -> Vec<Expectation> {
         let of = self.streams.lock();
         streams.map(|stream| of.expectations.get(stream.0 as usize).cloned().unwrap_or_default()).collect()
     }
 
-    /// Returns the period that was learnt of a stream, in nanoseconds.
+    /// Returns the learnt period of a stream in nanoseconds.
     pub fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {
         self.streams.lock().expectations.get(stream.0 as usize)?.learnt_period_ns()
     }
 
-    /// Counts what streams that are silent at the end of all missed until then.
+    /// Counts what streams that are silent at shutdown have missed.
     pub fn finish(&self, ingest: &Ingest, now: i64) {
         let store = ingest.store();
         let mut streams = self.streams.lock();
@@ -345,13 +345,13 @@ impl Roster {
         }
     }
 
-    /// Counts what streams missed that were silent when the server before this one was cut off: as [`Roster::finish`]
-    /// does where a server ends by itself. `view` is of what that server left, which started at `began` and wrote its
-    /// newest commit at `until`; the one before it, if that is known, started at `before`. Reads the disk: for a reader
-    /// thread.
+    /// Counts what streams missed that were silent when the previous server was cut off, as [`Roster::finish`] does at
+    /// an orderly shutdown. `view` is the store as that server left it. It started at `began` and wrote its newest
+    /// commit at `until`; the server before it started at `before`, if that is known. Reads the disk, so it belongs on
+    /// a reader thread.
     ///
     /// # Errors
-    /// What keeps the newest frame of a stream from being read; the other streams are counted all the same.
+    /// The first error of reading the newest frame of a stream; the other streams are still counted.
     pub fn finish_cut_off(
         &self,
         store: &Store,
@@ -372,7 +372,7 @@ impl Roster {
                     continue;
                 }
             };
-            // What did not come since the start before, either, that server did not wait for.
+            // The cut-off server did not wait for streams that were silent since the start before its own.
             let waited_for = before.unwrap_or(began)..until;
             let Some(received) = batch.receive_time.first().copied().filter(|at| waited_for.contains(at)) else {
                 continue;
@@ -397,11 +397,11 @@ impl Roster {
         done
     }
 
-    /// Waits from `start` on for each stream with a given period that came since the server before started, at `began`: a
-    /// silence that goes on over a start is told and counted on both sides.
+    /// Waits from `start` on for each stream with a given period that was received since the previous server started,
+    /// at `began`. A silence across a restart is reported and counted on both sides.
     ///
     /// # Errors
-    /// What keeps the newest frame of a stream from being read; the other streams are waited for all the same.
+    /// The first error of reading the newest frame of a stream; the other streams are still waited for.
     pub fn expect(&self, view: &View, began: i64, start: i64) -> Result<(), ScanError> {
         let live: Vec<String> =
             self.sources.read().iter().filter(|s| is_live(s.kind)).map(|s| s.name.clone()).collect();
@@ -427,7 +427,7 @@ impl Roster {
         done
     }
 
-    /// Looks at one stream of a kind of source.
+    /// Polls one stream of a source of this kind.
     fn look_at(
         streams: &mut Streams,
         store: &Store,
@@ -452,7 +452,7 @@ impl Roster {
             source,
             time: source.filter(|_| stream.clock == Clock::Source).or(received),
             given_ns: stream.expected_period_ns,
-            // What a PLC has no period for it sends when something changes.
+            // A PLC sends symbols without a period on change, so they have no rate to learn.
             may_learn: kind != "ads",
         });
         if let Some(ended) = &turn.ended {
@@ -463,7 +463,7 @@ impl Roster {
         }
     }
 
-    /// Checks all streams and sources again, and returns what there is to tell. The clocks are those of
+    /// Polls all streams and sources, and returns the events to record. The clocks are those of
     /// [`crate::process::clock::both`].
     pub fn look(&self, ingest: &Ingest, (now, steady): (i64, Duration)) -> Vec<EventRow> {
         let store = ingest.store();
@@ -554,17 +554,17 @@ impl Roster {
         let dropping = rate.dropped_at.is_some_and(|t| at.duration_since(t) < DROPPING_FOR);
         let silent_after = SILENT_AFTER_NS.max(period.saturating_mul(3));
         let silent = card.last_receive_time.is_none_or(|last| match now.saturating_sub(last.0) {
-            // Received by a clock that has been set back since.
+            // The last reception was stamped by a clock that has been set back since.
             ago if ago < -LEAP_NS => at.duration_since(rate.heard.1).as_nanos() > silent_after as u128,
             ago => ago > silent_after,
         });
         let slow = card.expected_rate_hz.is_some_and(|expected| rate.rate_hz < expected * SLOW);
         card.status = match () {
-            // What comes only when something happens is not late.
+            // Sources that are not live are never late.
             () if !is_live(card.kind) => "ok",
             () if card.plc.as_ref().is_some_and(|plc| !plc.connected) => "disconnected",
             () if dropping => "dropping",
-            // Where nothing is expected and nothing ever came, nothing is missed.
+            // Nothing is expected and nothing ever arrived, so nothing is missing.
             () if card.last_receive_time.is_none() && card.expected_rate_hz.is_none() => "ok",
             () if silent => "silent",
             () if slow => "slow",
@@ -572,7 +572,7 @@ impl Roster {
         };
     }
 
-    /// The rows of `strongback.sources`.
+    /// Returns the rows of `strongback.sources`.
     pub fn rows(&self) -> Vec<SourceRow> {
         let row = |card: &SourceCard| SourceRow {
             name: card.name.clone(),
@@ -587,12 +587,13 @@ impl Roster {
     }
 }
 
-/// Whether what a silence of a stream cost is no gap of its own: a sequence counts it, and what is learnt is an estimate.
+/// Returns whether a silence of the stream adds no gap: its sequence counts the loss, or it has at most a learnt
+/// period.
 fn counts_itself(stream: &Stream) -> bool {
     stream.sequence_modulus.is_some() || stream.expected_period_ns.is_none()
 }
 
-/// Adds the row of `strongback.gaps` for what a silence cost, where nothing else counts that.
+/// Adds a row of `strongback.gaps` for the frames lost in a silence, if nothing else counts them.
 fn count_missing(store: &Store, stream: &Stream, ended: &EndedSilence) {
     let Some((count, from, to)) = ended.missing.filter(|_| !counts_itself(stream)) else { return };
     store.report_gap(Gap {
@@ -613,7 +614,7 @@ fn round(rate: f64) -> f64 {
     (rate * 10.0).round() / 10.0
 }
 
-/// What never became a frame is known to the source alone; frames are counted by the store.
+/// Adds the counters kept by the source: data that never became a frame. The store counts the frames.
 fn add_own(card: &mut SourceCard, own: &Own) {
     match own {
         Own::Packets(packets) => {
@@ -634,12 +635,12 @@ fn add_own(card: &mut SourceCard, own: &Own) {
         }
         Own::Nothing => {}
     }
-    // Datagrams and lines that made no frame; frames that the store refused are in its counts.
+    // Datagrams and lines that made no frame. Frames refused by the store are in the store's counts.
     let frameless: u64 = card.rejected_by.iter().filter(|(reason, _)| !is_store_reason(reason)).map(|(_, n)| n).sum();
     (card.counters.rejected, card.counters.received) = (frameless, frameless);
 }
 
-/// Whether a reason is the store's: see `Reject::reason`.
+/// Returns whether a reason is one of the store's; see `Reject::reason`.
 fn is_store_reason(reason: &str) -> bool {
     matches!(
         reason,
@@ -661,7 +662,7 @@ fn add_counts(card: &mut SourceCard, counts: &Counts) {
     card.points += counts.points;
     let counters = &mut card.counters;
     counters.received += counts.received;
-    // What a reduction left out is kept by what is stored.
+    // Frames that a reduction left out are represented by stored ones.
     counters.stored += counts.stored + counts.reduced;
     counters.duplicate += counts.duplicate;
     counters.rejected += counts.rejected;
@@ -678,7 +679,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines that the parser refuses made no frame: the store has not counted them.
+    /// Lines that the parser refuses made no frame, so the store has not counted them.
     #[test]
     fn reasons_of_lines_are_none_of_the_store() {
         for fault in [

@@ -1,6 +1,6 @@
-//! Silences and slowness as events of `strongback.events`: once when one begins and once when it ends, and few,
-//! whatever happens. What changes of one source at about the same time is one event; a stream that comes and goes is
-//! told about again only so often, with how often it was gone.
+//! Silences and slowness as events of `strongback.events`: one when it begins and one when it ends, with a bounded
+//! rate. Changes of one source at about the same time share an event. A stream that comes and goes is reported at
+//! limited intervals, with the number of interruptions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use strongback_sources::instant;
 
 use crate::sources::expectation::{Began, EndedSilence, RateOrigin, StatusChanges, StreamStatus, in_words};
 
-/// Changes of a source are gathered for so long.
+/// Time for which changes of a source are gathered.
 const GATHER_NS: i64 = 1_500_000_000;
-/// Events of a source at once, and time after which there may be one more.
+/// Max number of events of a source at once, and the time after which one more is allowed.
 const EVENTS_AT_ONCE: u32 = 8;
 const EVENT_EACH_NS: i64 = 10_000_000_000;
-/// Streams that have an event of their own when so many change at once; more share one.
+/// Max number of streams that change at once with an event each; more share one event.
 const SINGLY: usize = 3;
 
-/// What changed of one stream since it was last told of.
+/// Changes of one stream since the last report.
 #[derive(Debug, Default)]
 struct StreamChange {
     ended: Option<EndedSilence>,
     began: Option<Began>,
-    /// Silences and slow times that began and ended untold, and how long they were together.
+    /// Silences and slow times that began and ended without a report, and their total length.
     brief: u32,
     brief_ns: i64,
 }
@@ -31,20 +31,20 @@ struct StreamChange {
 #[derive(Debug)]
 struct SourceSilences {
     changes: BTreeMap<String, StreamChange>,
-    /// When the oldest of them was seen.
+    /// Time at which the oldest change was seen.
     since: i64,
     events: u32,
     refilled: i64,
 }
 
-/// Makes events of what changes.
+/// Turns changes of streams into events.
 #[derive(Debug, Default)]
 pub struct Silences {
     sources: BTreeMap<String, SourceSilences>,
 }
 
 impl Silences {
-    /// Takes a change of a stream, seen at `now`.
+    /// Adds a change of a stream, seen at `now`.
     pub fn add(&mut self, source: &str, stream: &str, turn: &StatusChanges, now: i64) {
         if turn.ended.is_none() && turn.began.is_none() {
             return;
@@ -67,14 +67,14 @@ impl Silences {
         change.began = turn.began.or(change.began);
     }
 
-    /// Moves all instants that are kept by `by_ns`: the clock was set by that.
+    /// Shifts all times kept by `by_ns`, the amount by which the clock was set.
     pub fn leap(&mut self, by_ns: i64) {
         for of in self.sources.values_mut() {
             (of.since, of.refilled) = (of.since.saturating_add(by_ns), of.refilled.saturating_add(by_ns));
         }
     }
 
-    /// The events that are due at `now`.
+    /// Returns the events due at `now`.
     pub fn take_due(&mut self, now: i64) -> Vec<EventRow> {
         let mut events = Vec::new();
         for (name, of) in &mut self.sources {
@@ -102,7 +102,7 @@ impl Silences {
 }
 
 impl SourceSilences {
-    /// All changes as events: those of a kind one by one if they are no more than `singly`.
+    /// Returns all changes as events, one for each stream if at most `singly` streams have the same kind of change.
     fn tell(&self, source: &str, now: i64, singly: usize) -> Vec<EventRow> {
         let mut events = Vec::new();
         let mut put = |time_ns, level: &str, text: String| {
@@ -218,7 +218,7 @@ mod tests {
         StatusChanges { ended: Some(EndedSilence { status, span, expected_frames, missing: None }), began: None }
     }
 
-    /// All events until `to`, looked at once a second.
+    /// Returns all events until `to`, polled once a second.
     fn events(silences: &mut Silences, from: i64, to: i64) -> Vec<EventRow> {
         (from / S..=to / S).flat_map(|s| silences.take_due(s * S)).collect()
     }
@@ -249,7 +249,7 @@ mod tests {
     fn ten_thousand_streams_at_once_are_one_event() {
         let mut silences = Silences::default();
         for stream in 0..10_000 {
-            // Some are seen a look later.
+            // Some are seen one poll later.
             let at = (10 + stream % 2) * S;
             silences.add("fti", &format!("s{stream}"), &began(StreamStatus::Silent, 7 * S), at);
         }
@@ -273,17 +273,17 @@ mod tests {
     fn what_events_are_left_for_is_told_together_and_the_rest_waits() {
         let mut silences = Silences::default();
         let names = |first: u8| [first, first + 1, first + 2].map(|n| format!("s{n}"));
-        // Six of the eight: three of each kind are told one by one.
+        // Six of the eight are used: three of each kind are reported singly.
         for (status, first) in [(StreamStatus::Silent, 0), (StreamStatus::Slow, 3)] {
             names(first).iter().for_each(|name| silences.add("fti", name, &began(status, 9 * S), 10 * S));
         }
         assert_eq!(events(&mut silences, 10 * S, 12 * S).len(), 6);
-        // Two are left, and three have something to tell.
+        // Two are left, and three streams have something to report.
         names(6).iter().for_each(|name| silences.add("fti", name, &began(StreamStatus::Silent, 12 * S), 13 * S));
         let told = silences.take_due(15 * S);
         let [event] = &told[..] else { panic!("{told:?}") };
         assert!(event.text.starts_with("s6, s7, s8 are silent since 1970-01-01T00:00:12"), "{}", event.text);
-        // One is left, and two kinds: both wait until there is one more, ten seconds after the first.
+        // One is left for two kinds: both wait until another is allowed, ten seconds after the first.
         for (status, first) in [(StreamStatus::Silent, 0), (StreamStatus::Slow, 3)] {
             names(first).iter().for_each(|name| silences.add("fti", name, &ended(status, (9 * S, 16 * S)), 16 * S));
         }
@@ -308,7 +308,7 @@ mod tests {
             silent += 1;
         }
         told.extend(events(&mut silences, 3_600 * S, 3_700 * S));
-        // One each ten seconds at most, besides the first.
+        // At most one each ten seconds, besides the first.
         assert!(told.len() <= 8 + 370, "{} events", told.len());
         let brief: u32 = told
             .iter()
@@ -316,7 +316,7 @@ mod tests {
             .sum();
         let singly = told.iter().filter(|e| e.text.contains("is back after")).count() as u32;
         assert_eq!(brief + singly, silent);
-        // Other sources are none the worse.
+        // Other sources are not affected.
         silences.add("plc", "b", &began(StreamStatus::Slow, 3_701 * S), 3_701 * S);
         assert_eq!(events(&mut silences, 3_701 * S, 3_710 * S).len(), 1);
     }

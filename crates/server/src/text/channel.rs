@@ -1,4 +1,4 @@
-//! A channel as the interface describes it.
+//! A channel in the form the interface describes it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

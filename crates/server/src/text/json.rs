@@ -1,13 +1,13 @@
 //! JSON as the interface writes it: 64-bit integers as decimal strings, NaN and infinities as words.
 //!
-//! Live updates are written by hand into a reused buffer; everything else goes through serde.
+//! Live updates are written directly into a reused buffer; everything else goes through serde.
 
 use std::io::Write as _;
 
 use serde::{Serialize, Serializer};
 use strongback_store::Value;
 
-/// A 64-bit integer that is a decimal string in JSON.
+/// A 64-bit integer written as a decimal string in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Big<T>(pub T);
 
@@ -17,8 +17,8 @@ impl<T: std::fmt::Display> Serialize for Big<T> {
     }
 }
 
-/// A channel's value: 64-bit integers are decimal strings, NaN and infinities words; arrays are arrays of these,
-/// blobs texts that say their size and checksum.
+/// A channel's value. 64-bit integers are decimal strings, NaN and infinities are words, arrays are arrays of these,
+/// and blobs are texts with their size and checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonCell<'a>(pub Value<'a>);
 
@@ -45,7 +45,7 @@ impl Serialize for JsonCell<'_> {
     }
 }
 
-/// The word for a float that JSON numbers cannot say.
+/// Returns the word for a float that is not a JSON number.
 pub fn not_finite(value: f64) -> &'static str {
     if value.is_nan() {
         "NaN"

@@ -1,4 +1,4 @@
-//! Test: what real clients sent to another simulator is answered here as it was there.
+//! Test that replays requests of real clients, captured with another simulator, and compares the replies.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use super::wire::{Fields, command, group};
 
 const CAPTURE: &str = include_str!("../../tests/data/ads_clients.txt");
 const CHANNELS: u32 = 400;
-/// Where the data of a packet begins.
+/// Offset of the data in a packet.
 const DATA: usize = 38;
 
-/// The program of the capture: 400 doubles.
+/// Program of the capture: 400 doubles.
 struct Channels {
     table: Arc<SymbolTable>,
     cycles: u32,
@@ -77,7 +77,7 @@ fn receive(stream: &mut TcpStream) -> Vec<u8> {
     packet
 }
 
-/// What entries of symbols say, as far as whole ones are there: place, size, number of the type, name, type.
+/// Parses entries of symbols, as far as whole ones are present: place, size, number of the type, name, type.
 fn entries(mut bytes: &[u8]) -> Vec<([u32; 4], String, String)> {
     let mut all = Vec::new();
     while bytes.len() >= 4 && bytes.len() >= word(bytes, 0) as usize {
@@ -93,7 +93,7 @@ fn entries(mut bytes: &[u8]) -> Vec<([u32; 4], String, String)> {
     all
 }
 
-/// The client's requests one after the other, with the handles and lengths that this server gave.
+/// Replay of the client's requests, with the handles and lengths that this server returned.
 struct Replay {
     stream: TcpStream,
     handles: HashMap<u32, u32>,
@@ -102,7 +102,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// A request as the client would have sent it to this server.
+    /// Translates a request to what the client would have sent to this server.
     fn translate(&self, request: &[u8]) -> Vec<u8> {
         let mut out = request.to_vec();
         let of = half(request, 22);
@@ -133,7 +133,7 @@ impl Replay {
         }
     }
 
-    /// Sends a request of the capture, and checks its reply against the captured one.
+    /// Sends a captured request, and compares its reply with the captured one.
     fn check(&mut self, request: &[u8], length: usize, then: &[u8]) {
         let now = self.ask(&self.translate(request));
         let of = half(request, 22);
@@ -167,7 +167,7 @@ impl Replay {
                 }
             }
             (_, group::TYPE_UPLOAD) => {
-                // All but the length of the entry, the GUID's flag, and the GUID at the end.
+                // Compare all but the length of the entry, the GUID's flag, and the GUID at the end.
                 assert_eq!(now[DATA + 12..DATA + 36], then[DATA + 12..DATA + 36]);
                 assert_eq!(now[DATA + 40..DATA + 58], then[DATA + 40..DATA + 58]);
             }
@@ -177,7 +177,8 @@ impl Replay {
                 assert_eq!(now[..160], *then);
                 let results = &now[DATA + 8..][..8 * CHANNELS as usize];
                 assert!(results.chunks(8).all(|r| r == [0, 0, 0, 0, 8, 0, 0, 0]));
-                // All of one cycle: channel after channel counts up by one, but for the one that the client wrote just now.
+                // All values are of one cycle: each channel is one above the previous, except the one that the client
+                // just wrote.
                 let mut values = Fields(&now[DATA + 8 + results.len()..]);
                 let first = f64::from_le_bytes(values.array().unwrap());
                 for n in 1..CHANNELS {
@@ -191,7 +192,7 @@ impl Replay {
     }
 }
 
-/// Replays the part of the capture that one client sent; returns what notifications came.
+/// Replays the requests that one client sent in the capture. Returns the notifications received.
 fn replay(client: &str, unit: CycleUnit) -> Vec<Vec<u8>> {
     let options = PlcOptions { cycle_unit: unit, ..PlcOptions::default() };
     let server =
@@ -210,7 +211,7 @@ fn replay(client: &str, unit: CycleUnit) -> Vec<Vec<u8>> {
             (">", hex) => {
                 request = bytes(hex);
                 if half(&request, 22) == command::DELETE_NOTIFICATION && watching.is_empty() {
-                    // Before the client ends its notifications: some cycles with all of them.
+                    // Before the client deletes its notifications, receive some cycles with all of them.
                     watching = (0..20).map(|_| receive(&mut replay.stream)).collect();
                 }
             }
@@ -220,7 +221,7 @@ fn replay(client: &str, unit: CycleUnit) -> Vec<Vec<u8>> {
                 checked += 1;
             }
             ("!", hex) => {
-                // One cycle of ten channels, as it came then.
+                // One captured cycle of ten channels.
                 let (then, now) = (bytes(hex), &watching[0]);
                 assert_eq!(now[..30], then[..30], "headers up to the error");
                 assert_eq!(
@@ -238,7 +239,7 @@ fn replay(client: &str, unit: CycleUnit) -> Vec<Vec<u8>> {
     watching
 }
 
-/// Every sample is there once a millisecond, in its client's unit of time.
+/// Checks that there is a sample every millisecond, in the client's unit of time.
 fn every_millisecond(notifications: &[Vec<u8>]) {
     let stamps: Vec<u64> =
         notifications.iter().map(|p| u64::from_le_bytes(p[DATA + 8..DATA + 16].try_into().unwrap())).collect();

@@ -1,11 +1,11 @@
-//! The memory of the PLC: what a program works on, and what clients see of it, one cycle at a time.
+//! Memory of the PLC: the program's working image, and the clients' view of it, one cycle at a time.
 
 use std::sync::Arc;
 
 use super::symbols::SymbolTable;
 use super::wire::{error, group, state};
 
-/// Variables and flags of a program.
+/// Memory of a program: variables and flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Image {
     data: Vec<u8>,
@@ -13,12 +13,12 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Memory for the symbols of a table, all zero.
+    /// Returns zeroed memory for the symbols of a table.
     pub(crate) fn new(table: &SymbolTable) -> Self {
         Image { data: vec![0; table.data_size as usize], memory: vec![0; table.memory_size as usize] }
     }
 
-    /// Bytes of an index group; `None` if it is none of memory.
+    /// Returns the bytes of an index group, or `None` if it is not one of memory.
     pub(crate) fn area(&self, group: u32) -> Option<&[u8]> {
         match group {
             group::DATA => Some(&self.data),
@@ -35,10 +35,10 @@ impl Image {
         }
     }
 
-    /// A part of memory.
+    /// Reads a part of memory.
     ///
     /// # Errors
-    /// The code of ADS: unknown group, offset or size.
+    /// An ADS error code: unknown group, offset or size.
     pub(crate) fn read(&self, group: u32, offset: u32, length: u32) -> Result<&[u8], u32> {
         let area = self.area(group).ok_or(error::GROUP)?;
         let rest = area.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(error::OFFSET)?;
@@ -48,7 +48,7 @@ impl Image {
     /// Writes a part of memory.
     ///
     /// # Errors
-    /// As [`Image::read`].
+    /// As for [`Image::read`].
     pub(crate) fn write(&mut self, group: u32, offset: u32, bytes: &[u8]) -> Result<(), u32> {
         let area = self.area_mut(group).ok_or(error::GROUP)?;
         let rest = area.get_mut(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(error::OFFSET)?;
@@ -56,19 +56,19 @@ impl Image {
         Ok(())
     }
 
-    /// Writes a variable of the program, whose place is known to exist.
+    /// Writes a variable of the program, whose place must exist.
     pub(crate) fn put(&mut self, offset: u32, bytes: &[u8]) {
         let placed = self.write(group::DATA, offset, bytes);
         debug_assert_eq!(placed, Ok(()));
     }
 }
 
-/// What clients see: the memory as one cycle left it.
+/// Memory as one cycle left it, which clients read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) image: Image,
     pub(crate) table: Arc<SymbolTable>,
-    /// Cycles of the task since the start, stopped ones too.
+    /// Number of cycles of the task since the start, including those while stopped.
     pub(crate) tick: u64,
     /// Time of the cycle, 100 ns since 1601.
     pub(crate) file_time: u64,
@@ -77,10 +77,10 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// A part of memory, the version of the symbols or the state, as reads and notifications see them.
+    /// Reads a part of memory, the version of the symbols or the state, for reads and notifications.
     ///
     /// # Errors
-    /// The code of ADS.
+    /// An ADS error code.
     pub(crate) fn value(&self, group: u32, offset: u32, length: u32, out: &mut Vec<u8>) -> Result<(), u32> {
         match (group, offset) {
             (group::SYMBOL_VERSION, 0) if length >= 1 => out.push(self.table.version),

@@ -8,9 +8,9 @@
 //!
 //! Invariants:
 //! - a reply and a stamp of notifications hold values of one cycle;
-//! - no cycle is left out, however late it runs, and its time is 1 ms after the one before;
-//! - a client that does not read loses notifications, counted, and delays nobody;
-//! - whatever bytes come, the answer is a code of ADS or the end of that connection.
+//! - no cycle is skipped, however late it runs, and its time is 1 ms after the previous one;
+//! - a client that does not read loses notifications, which are counted, and delays no other client;
+//! - any bytes are answered with an ADS error code or end only that connection.
 
 #[cfg(test)]
 mod capture;

@@ -1,4 +1,4 @@
-//! Notifications of one client: which are due in a cycle, their samples gathered in stamps, stamps in packets.
+//! Notifications of one client: collects the samples due in a cycle into stamps, and stamps into packets.
 //!
 //! | offset | size | field of a packet's data |
 //! |---|---|---|
@@ -13,27 +13,27 @@ use super::outbox::Outbox;
 use super::report::Counts;
 use super::wire::{ADS_COMMAND, Address, Header, command, error, group};
 
-/// Stamps of a packet are sent at the latest when they have this many bytes.
+/// Bytes of stamps at which a packet is sent at the latest.
 const PACKET: usize = 64 << 10;
-/// Longest value of one notification.
+/// Max bytes of the value of one notification.
 const VALUE_MAX: u32 = 256 << 10;
 
-/// Cyclic and on change: the modes in which the server, not the client, keeps time.
+/// Transmission modes cyclic and on change, in which the server, not the client, keeps time.
 const CYCLIC: u32 = 3;
 const ON_CHANGE: u32 = 4;
 
-/// What is watched.
+/// Target of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watched {
-    /// Where it lies: memory, version of the symbols, or state.
+    /// Index group: memory, version of the symbols, or state.
     pub(crate) group: u32,
     pub(crate) offset: u32,
     pub(crate) length: u32,
-    /// Version of the symbols it belongs to, if it was asked for by a handle of a symbol.
+    /// Version of its symbols, if it was requested by a symbol's handle.
     pub(crate) version: Option<u8>,
 }
 
-/// How it is sent, as the request says it.
+/// Transmission attributes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) mode: u32,
@@ -49,13 +49,13 @@ struct Notification {
     every: u64,
     delay: u64,
     due: u64,
-    /// The value sent last, on change.
+    /// Value sent last, for notifications on change.
     last: Option<Vec<u8>>,
-    /// Its symbol is gone: one sample without data was sent, and nothing comes any more.
+    /// Whether its symbol is gone: one sample without data was sent, and no more follow.
     dead: bool,
 }
 
-/// Notifications of one AMS address of a client, and stamps that may still wait.
+/// Notifications of one AMS address of a client, and stamps that are not sent yet.
 #[derive(Debug)]
 struct Subscriber {
     client: Address,
@@ -64,18 +64,18 @@ struct Subscriber {
     stamps: Vec<u8>,
     stamp_count: u32,
     sample_count: u64,
-    /// Cycle with which the packet leaves.
+    /// Cycle in which the packet is sent.
     leaves: u64,
 }
 
-/// All notifications of one connection.
+/// Notifications of one connection.
 #[derive(Debug)]
 pub(crate) struct Notifications {
     subscribers: Vec<Subscriber>,
     count: usize,
     limit: usize,
     last_handle: u32,
-    /// 100 ns units that one unit of a request's times stands for.
+    /// Number of 100 ns units in one unit of a request's times.
     unit: u64,
 }
 
@@ -84,15 +84,15 @@ impl Notifications {
         Notifications { subscribers: Vec::new(), count: 0, limit, last_handle: 0, unit }
     }
 
-    /// Adds a notification; its first sample leaves with the next cycle.
+    /// Adds a notification; its first sample is sent in the next cycle.
     ///
     /// # Errors
-    /// The code of ADS: too many, too long or of no length, or a mode that is not served.
+    /// An ADS error code: too many, too long or zero length, or an unsupported mode.
     pub(crate) fn add(&mut self, request: &Header, watched: Watched, attributes: Attributes) -> Result<u32, u32> {
         if self.count >= self.limit {
             return Err(error::NO_MORE_HANDLES);
         }
-        // A sample without data says that its symbol is gone.
+        // A sample without data means that its symbol is gone, so zero length is refused.
         if watched.length == 0 {
             return Err(error::SIZE);
         }
@@ -104,7 +104,7 @@ impl Notifications {
             ON_CHANGE => true,
             _ => return Err(error::TRANSMISSION_MODE),
         };
-        // A cycle of the task is the shortest there is, and what lies between two is the longer one.
+        // A cycle of the task is the shortest possible, and times in between are rounded up.
         let cycles = |time: u32| (u64::from(time) * self.unit).div_ceil(10_000);
         let (every, delay) = (cycles(attributes.cycle_time).max(1), cycles(attributes.max_delay));
         self.last_handle = self.last_handle.wrapping_add(1);
@@ -128,10 +128,10 @@ impl Notifications {
         Ok(handle)
     }
 
-    /// Ends a notification.
+    /// Deletes a notification.
     ///
     /// # Errors
-    /// The code of ADS: there is none of this handle at this address, or its symbol is gone.
+    /// An ADS error code: this address has no such handle, or its symbol is gone.
     pub(crate) fn delete(&mut self, request: &Header, handle: u32) -> Result<(), u32> {
         let of = self.subscribers.iter_mut().find(|s| s.client == request.source && s.plc == request.target);
         let of = of.ok_or(error::NOTIFICATION_HANDLE)?;
@@ -141,7 +141,7 @@ impl Notifications {
         if ended.dead { Err(error::NOTIFICATION_HANDLE) } else { Ok(()) }
     }
 
-    /// Gathers what is due in a cycle and hands packets that must leave to the way out.
+    /// Collects what is due in a cycle, and passes packets that are due to the outbox.
     pub(crate) fn collect(&mut self, snapshot: &Snapshot, outbox: &Outbox, counts: &Counts) {
         for subscriber in &mut self.subscribers {
             subscriber.collect(snapshot, outbox, counts);
@@ -159,7 +159,7 @@ impl Subscriber {
         let mut samples = 0u32;
         let mut gone = Vec::new();
         for notification in self.notifications.iter_mut().filter(|n| n.due <= tick && !n.dead) {
-            // The first sample leaves at once, whatever the cycle of the notification.
+            // The first sample is sent at once, whatever the cycle of the notification.
             notification.due = tick + notification.every;
             let at = self.stamps.len();
             let Watched { group, offset, length, version } = notification.watched;
@@ -198,7 +198,7 @@ impl Subscriber {
         if self.stamp_count > 0 && full {
             self.send(outbox, counts);
         }
-        // In a packet of its own: Beckhoff's library skips the rest of a packet after a sample of another size.
+        // Use a separate packet: Beckhoff's library skips the rest of a packet after a sample of another size.
         for handle in gone {
             self.stamps.extend_from_slice(&snapshot.file_time.to_le_bytes());
             for field in [1, handle, 0] {
@@ -229,7 +229,7 @@ impl Subscriber {
     }
 }
 
-/// Whether a group can be watched.
+/// Returns whether notifications can be requested for a group.
 pub(crate) fn can_watch(group: u32) -> bool {
     matches!(group, group::DATA | group::MEMORY | group::MEMORY_BIT | group::SYMBOL_VERSION | group::DEVICE_DATA)
 }

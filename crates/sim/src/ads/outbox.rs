@@ -1,5 +1,5 @@
-//! What waits to be written to a client, bounded: notifications that find no room are dropped and counted, and a
-//! client that does not read its replies gets no more of them.
+//! Bounded queue of data to be written to a client. Notifications that find no room are dropped and counted, and a
+//! client that does not read its replies is no longer served.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,11 +8,11 @@ use std::sync::{Condvar, Mutex};
 use super::report::{Counts, add};
 use super::server::lock;
 
-/// Bytes that may wait before notifications are dropped and requests are no longer read: about a second of 1,000
-/// samples in every cycle. As much again may be on its way into the socket.
+/// Max waiting bytes before notifications are dropped and requests are no longer read: about a second of 1,000
+/// samples in every cycle. The same amount again may be on its way into the socket.
 const ROOM: usize = 4 << 20;
 
-/// How much of the waiting bytes is notifications.
+/// Waiting bytes, and how much of them is notifications.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     packets: u64,
@@ -27,18 +27,18 @@ struct WaitingReply {
     closed: bool,
 }
 
-/// The way out to one client.
+/// Output queue of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     waiting: Mutex<WaitingReply>,
-    /// There is something to write, or the end.
+    /// Signals that there is something to write, or the end.
     filled: Condvar,
-    /// There is room again, or the end.
+    /// Signals that there is room again, or the end.
     emptied: Condvar,
 }
 
 impl Outbox {
-    /// Waits until there is room for a reply; false at the end.
+    /// Waits until there is room for a reply. Returns `false` at the end.
     pub(crate) fn wait_for_room(&self) -> bool {
         let mut waiting = lock(&self.waiting);
         while waiting.bytes.len() >= ROOM && !waiting.closed {
@@ -71,14 +71,14 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Nothing more comes in; what waits is still written.
+    /// Closes the queue; what waits is still written.
     pub(crate) fn close(&self) {
         lock(&self.waiting).closed = true;
         self.filled.notify_all();
         self.emptied.notify_all();
     }
 
-    /// Writes what comes in until the end, or until the client is gone.
+    /// Writes queued data until the end, or until the client disconnects.
     pub(crate) fn drain(&self, mut to: &TcpStream, counts: &Counts) {
         let mut bytes = Vec::new();
         loop {

@@ -1,15 +1,15 @@
-//! The program of the pad's PLC: its symbols, and what each cycle of 1 ms puts into them.
+//! The program of the pad's PLC: its symbols, and the values each cycle of 1 ms writes to them.
 //!
-//! | symbols | every | what |
+//! | symbols | period | contents |
 //! |---|---|---|
 //! | `MAIN.<group>.<channel>` | 100 ms | the 1,000 channels of the nine groups |
-//! | `MAIN.<group>.tank`, `MAIN.tanks`, `MAIN.gse.load`, `MAIN.thermocouples.raw` | 100 ms | structures and arrays of the same values |
+//! | `MAIN.<group>.tank`, `MAIN.tanks`, `MAIN.gse.load`, `MAIN.thermocouples.raw` | 100 ms | same values, grouped |
 //! | `MAIN.task.*` | 1 ms | times of the task |
-//! | `FAST.cycle`, `FAST.strain_0001` … `FAST.strain_0998`, `FAST.cycle_end` | 1 ms | 1,000 neighbours, new in every cycle |
+//! | `FAST.cycle`, `FAST.strain_0001` … `FAST.strain_0998`, `FAST.cycle_end` | 1 ms | 1,000 adjacent values |
 //! | `FAST.<channel>` | 1 ms | the 50 channels of the fast group, behind them |
 //! | `HMI.*` | never | flags (%M) that only clients write |
 //!
-//! Cycle `n` holds frame `n` of the fast group, from 1, and of each other group the newest frame whose step of 5 ms
+//! Cycle `n` holds frame `n` of the fast group, from 1, and for each other group the newest frame whose step of 5 ms
 //! ended with or before it; `FAST.cycle` is `n`.
 
 use std::sync::Arc;
@@ -22,40 +22,40 @@ use crate::channel::{Cell, CellType, PadSource, PadStream};
 use crate::pad::{Pad, PadOptions, PadStep, STEP_NS};
 use crate::plant::{Valve, Var};
 
-/// Cycles before clients see anything: every group has sent its first frame.
+/// Number of cycles before clients are served, so that every group has sent its first frame.
 pub(crate) const WARM_UP: u32 = 100;
-/// Cycles of a step of the pad.
+/// Number of cycles in a step of the pad.
 const STEP_CYCLES: usize = (STEP_NS / 1_000_000) as usize;
-/// Fast values made of the fast channels.
+/// Number of fast values derived from the fast channels.
 const STRAINS: u32 = 998;
 /// 100 ns from 1601 to 1970.
 const UNIX_FILE_TIME: u64 = 116_444_736_000_000_000;
-/// The words of the pad's valves.
+/// Words of the pad's valves.
 static VALVE: Enumeration = Enumeration { name: "E_Valve", values: &["CLOSED", "OPENING", "OPEN", "CLOSING"] };
 
-/// What a PLC runs.
+/// Program that a PLC runs.
 pub(crate) trait Program: Send {
-    /// Its symbols; another table after each [`Program::change`].
+    /// Returns its symbols; another table after each [`Program::change`].
     fn table(&self) -> Arc<SymbolTable>;
 
-    /// One cycle; `file_time` is its time in 100 ns since 1601.
+    /// Runs one cycle; `file_time` is its time in 100 ns since 1601.
     fn cycle(&mut self, file_time: u64, image: &mut Image);
 
-    /// A client wrote there: whatever the program only presets stays as it was written.
+    /// Notes that a client wrote there: presets of the program then keep the written value.
     fn written(&mut self, group: u32, offset: u32, length: u32);
 
-    /// Another version of the program, in which symbols move; returns its memory, all zero.
+    /// Loads another version of the program, in which symbols move. Returns its memory, all zero.
     fn change(&mut self) -> Image;
 }
 
-/// How a channel lies in memory.
+/// Place of a channel in memory.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     offset: u32,
     kind: SlotKind,
-    /// A set-point that a client took over.
+    /// Whether a client has overwritten the set-point.
     held: bool,
-    /// The same once more, in an array.
+    /// Copy of the value in an array.
     again: Again,
 }
 
@@ -79,11 +79,11 @@ enum SlotKind {
     Dint,
     Valve,
     Text(u32),
-    /// Not in this version of the program.
+    /// Symbol that this version of the program lacks.
     Gone,
 }
 
-/// Places of a tank's structure, here and in the array of both.
+/// Places of a tank's structure, at its own symbol and in the array of both.
 #[derive(Clone, Copy, Debug)]
 struct Tank {
     name: &'static str,
@@ -95,7 +95,7 @@ struct Tank {
     fill: u8,
 }
 
-/// Places of what the program computes beside the channels.
+/// Places of values that the program computes in addition to the channels.
 #[derive(Clone, Debug, Default)]
 struct Places {
     task_cycle: u32,
@@ -177,8 +177,8 @@ impl PadProgram {
         program
     }
 
-    /// Places all symbols of this version. A changed program has one more behind the LOX group, so that all groups
-    /// after it move, and one less in the last group.
+    /// Places all symbols of this version. A changed program has one more symbol behind the LOX group, so that all
+    /// groups after it move, and one less in the last group.
     fn lay_out(&mut self) {
         let mut layout = Layout::default();
         let mut slots = vec![Vec::new(); self.pad.streams().len()];
@@ -290,7 +290,8 @@ impl PadProgram {
         PlcType::Structure(self.tank_type.clone()).size() as usize
     }
 
-    /// The strains of a cycle: the fast channels in turn, each louder than the one before, and never twice the same.
+    /// Writes the strains of a cycle: the fast channels in turn, each louder than the previous, and never the same
+    /// twice in a row.
     fn put_strains(&mut self, cells: &[Cell], image: &mut Image) {
         let mut bytes = [0; STRAINS as usize * 4];
         let gauges = self.strains.iter_mut().zip(cells.iter().cycle());
@@ -383,7 +384,7 @@ fn place_channels(layout: &mut Layout, stream: &PadStream, table: &str, changed:
     stream.channels.iter().map(place).collect()
 }
 
-/// Raw codes of thermocouples and all load cells, once more as arrays.
+/// Places copies of the raw codes of thermocouples and all load cells as arrays.
 fn place_array(layout: &mut Layout, stream: &PadStream, table: &str, slots: &mut [Slot]) {
     let (prefix, name, scalar, comment) = match stream.table.as_str() {
         "plc.thermocouples" => ("tc_", "raw", Scalar::Int, "Codes of the converters, signed"),
@@ -399,7 +400,7 @@ fn place_array(layout: &mut Layout, stream: &PadStream, table: &str, slots: &mut
     }
 }
 
-/// Flags that only clients write: one of each type.
+/// Places flags that only clients write: one of each type.
 fn place_flags(layout: &mut Layout) {
     let flags: [(&str, PlcType); 11] = [
         ("enable", Scalar::Bool.into()),
@@ -449,7 +450,7 @@ fn tank_type() -> Arc<Structure> {
     )
 }
 
-/// Offset of a member of a member.
+/// Returns the offset of a nested member.
 fn member_offset(of: &Structure, path: &[&str]) -> Option<u32> {
     let [name, rest @ ..] = path else { return Some(0) };
     let member = of.member(name)?;
@@ -460,7 +461,7 @@ fn member_offset(of: &Structure, path: &[&str]) -> Option<u32> {
     }
 }
 
-/// A valve's word as its enumeration has it.
+/// Returns the number of a valve's word in its enumeration.
 fn valve_number(word: &str) -> u8 {
     VALVE.values.iter().position(|v| *v == word).unwrap_or(0) as u8
 }

@@ -1,10 +1,10 @@
-//! What a PLC received and sent, by its own count.
+//! Report of what a PLC received and sent, by its own counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests by what they ask for. A sum request counts once; a release of a handle is no write.
+/// Kinds of requests. A sum request counts once; releasing a handle is not a write.
 pub(crate) const REQUESTS: [&str; 14] = [
     "read_device_info",
     "read",
@@ -22,42 +22,42 @@ pub(crate) const REQUESTS: [&str; 14] = [
     "sum_delete_notification",
 ];
 
-/// What a simulated PLC did.
+/// Report of a simulated PLC.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct PlcReport {
-    /// Cycles of the task, stopped ones too.
+    /// Number of cycles of the task, including those while stopped.
     pub cycles: u64,
-    /// Cycles that began more than 1 ms late. None is left out.
+    /// Number of cycles that began more than 1 ms late. None is skipped.
     pub late_cycles: u64,
-    /// Times the task lay so far behind that its clock was set anew.
+    /// Number of times the task was so late that its clock was reset.
     pub clock_jumps: u64,
-    /// Symbols of the program.
+    /// Number of symbols of the program.
     pub symbols: u64,
     /// Version of the program, from 1.
     pub symbol_version: u8,
     /// Whether the program runs.
     pub running: bool,
-    /// Clients taken.
+    /// Number of clients accepted.
     pub connections: u64,
-    /// Clients connected now.
+    /// Number of clients connected now.
     pub connections_open: u64,
-    /// Clients turned away: too many at once.
+    /// Number of clients refused because too many were connected.
     pub connections_refused: u64,
-    /// Requests by what they ask for, each kind named, zero or not.
+    /// Number of requests by kind; every kind is listed, even if zero.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Requests answered with an error.
+    /// Number of requests answered with an error.
     pub errors: u64,
-    /// Packets that are none of AMS, too long, or no request; most end their connection.
+    /// Number of packets that are not AMS, too long, or not a request; most end their connection.
     pub malformed: u64,
-    /// Packets of notifications handed to the network.
+    /// Number of notification packets handed to the network.
     pub notifications_sent: u64,
-    /// Stamps in them: states of one cycle.
+    /// Number of stamps in them; each holds values of one cycle.
     pub stamps_sent: u64,
-    /// Samples in them.
+    /// Number of samples in them.
     pub samples_sent: u64,
-    /// Samples thrown away because their client did not read, or left.
+    /// Number of samples dropped because their client did not read, or disconnected.
     pub samples_dropped: u64,
-    /// Bytes sent, replies and headers included.
+    /// Number of bytes sent, including replies and headers.
     pub bytes_sent: u64,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for PlcReport {
     }
 }
 
-/// The counts behind a report.
+/// Counters behind a report.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) cycles: AtomicU64,
@@ -114,7 +114,7 @@ impl Counts {
         }
     }
 
-    /// The report, without what the program knows.
+    /// Returns the report, without the fields that the program provides.
     pub(crate) fn report(&self) -> PlcReport {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PlcReport {
@@ -137,7 +137,7 @@ impl Counts {
     }
 }
 
-/// Adds to a count.
+/// Adds to a counter.
 pub(crate) fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Connections: each client on two threads of its own, one that reads and answers, one that writes.
+//! Connections: each client has two threads, one that reads and answers, and one that writes.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,12 +19,12 @@ use super::task::Plc;
 use super::wire::{ADS_COMMAND, AMS_HEADER, Fields, Header, NO_RETURN, PACKET_MAX, RESPONSE, TCP_HEADER};
 use crate::pad::PadOptions;
 
-/// Clients at once.
+/// Max number of simultaneous clients.
 const CONNECTIONS_MAX: usize = 256;
-/// How long the listener sleeps when nobody comes.
+/// Sleep of the listener when no client connects.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// What one unit of the times in a request for notifications stands for.
+/// Unit of the times in a request for notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CycleUnit {
     /// 100 ns, as Beckhoff's own library sends them.
@@ -36,16 +36,16 @@ pub enum CycleUnit {
     Milliseconds,
 }
 
-/// How a simulated PLC is set up.
+/// Options of a simulated PLC.
 #[derive(Clone, Copy, Debug)]
 pub struct PlcOptions {
-    /// Values of its symbols: the same as those of a pad with the same options.
+    /// Options of the pad whose values its symbols have.
     pub pad: PadOptions,
     /// Unit of the times in requests for notifications.
     pub cycle_unit: CycleUnit,
-    /// Notifications a client may have.
+    /// Max number of notifications per client.
     pub notifications_max: usize,
-    /// Loads the next version of the program after this long.
+    /// Time after which the next version of the program is loaded.
     pub change_after: Option<Duration>,
 }
 
@@ -60,24 +60,24 @@ impl Default for PlcOptions {
     }
 }
 
-/// Takes a lock. A thread that panicked with it leaves nothing half done that others could not live with.
+/// Takes a lock, ignoring poisoning: a panic leaves no state that others could not work with.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A client.
+/// Connection of a client.
 struct ClientConnection {
     stream: TcpStream,
     outbox: Outbox,
     notifications: Mutex<Notifications>,
 }
 
-/// All clients there are.
+/// Connections of all clients.
 #[derive(Default)]
 pub(crate) struct ClientConnections(Mutex<Vec<Arc<ClientConnection>>>);
 
 impl ClientConnections {
-    /// Hands every client what is due in a cycle.
+    /// Sends every client the notifications due in a cycle.
     pub(crate) fn notify(&self, snapshot: &Snapshot, counts: &Counts) {
         let all = lock(&self.0).clone();
         for connection in all {
@@ -90,7 +90,7 @@ impl ClientConnections {
     }
 }
 
-/// A simulated PLC that serves ADS over TCP, until it is stopped or dropped.
+/// Simulated PLC that serves ADS over TCP until it is stopped or dropped.
 pub struct PlcServer {
     address: SocketAddr,
     plc: Arc<Plc>,
@@ -103,7 +103,7 @@ impl PlcServer {
     /// Starts the PLC of a pad. Port 0 takes a free one.
     ///
     /// # Errors
-    /// The address cannot be had, or there is no thread.
+    /// The address cannot be bound, or a thread cannot be started.
     pub fn start(address: SocketAddr, options: PlcOptions) -> anyhow::Result<Self> {
         Self::with_program(address, options, Box::new(PadProgram::new(options.pad)), WARM_UP)
     }
@@ -133,22 +133,22 @@ impl PlcServer {
         Ok(())
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it did so far.
+    /// Returns the report so far.
     pub fn report(&self) -> PlcReport {
         self.plc.report()
     }
 
-    /// Loads the next version of the program: its version goes up, symbols move, one goes, one comes.
+    /// Loads the next version of the program: its version increases, symbols move, one is removed, one is added.
     pub fn change_program(&self) {
         self.plc.change_program();
     }
 
-    /// Ends all connections and the task.
+    /// Ends all connections and the task. Returns the report.
     pub fn stop(mut self) -> PlcReport {
         self.end();
         self.plc.report()
@@ -156,7 +156,7 @@ impl PlcServer {
 
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The listener's thread ends with those of the connections.
+        // The listener's thread joins those of the connections.
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -193,7 +193,7 @@ fn accept(
             add(&plc.counts.connections_refused, 1);
             continue;
         }
-        // A reply must not wait for the acknowledgement of the one before it.
+        // A reply must not wait for the acknowledgement of the previous one.
         if stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true)).is_err() {
             continue;
         }
@@ -228,12 +228,12 @@ fn accept(
     }
 }
 
-/// One client, from its first byte to its last.
+/// Serves one client until it disconnects.
 fn serve(plc: &Arc<Plc>, connections: &ClientConnections, connection: &Arc<ClientConnection>) {
     let counts = &plc.counts;
     add(&counts.connections, 1);
     add(&counts.connections_open, 1);
-    // Whatever ends the reading, the writing ends after it, and then the client is forgotten.
+    // When reading ends for any reason, writing ends after it, and the client is then removed.
     let _forget = AtEnd(|| {
         connections.remove(connection);
         counts.connections_open.fetch_sub(1, Ordering::Relaxed);
@@ -243,7 +243,7 @@ fn serve(plc: &Arc<Plc>, connections: &ClientConnections, connection: &Arc<Clien
         let writer = std::thread::Builder::new().name("ads-writer".into());
         let writing = writer.spawn_scoped(scope, || {
             connection.outbox.drain(&connection.stream, counts);
-            // Whatever ended the writing ends the reading.
+            // When writing ends for any reason, reading ends too.
             let _ = connection.stream.shutdown(Shutdown::Both);
         });
         if writing.is_ok() {
@@ -252,7 +252,7 @@ fn serve(plc: &Arc<Plc>, connections: &ClientConnections, connection: &Arc<Clien
     });
 }
 
-/// Does something when it goes, by a panic too.
+/// Guard that runs a function when dropped, even by a panic.
 struct AtEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for AtEnd<F> {
@@ -261,7 +261,7 @@ impl<F: FnMut()> Drop for AtEnd<F> {
     }
 }
 
-/// Reads and answers until the client leaves, or sends what is no AMS.
+/// Reads and answers requests until the client disconnects or sends invalid AMS.
 fn read_requests(plc: &Arc<Plc>, connection: &ClientConnection) {
     let mut service = Service::new(plc.clone());
     let mut packet = Vec::new();
@@ -286,7 +286,8 @@ fn read_requests(plc: &Arc<Plc>, connection: &ClientConnection) {
             add(&plc.counts.malformed, 1);
             continue;
         }
-        // The reply stands before the first sample of what it adds. Other requests do not hold up the cycle.
+        // The lock orders the reply before the first sample of a new notification. Other requests do not delay the
+        // cycle.
         let mut notifications = changes_notifications(&header, fields).then(|| lock(&connection.notifications));
         let reply = service.answer(&header, fields.0, notifications.as_deref_mut());
         if header.flags & NO_RETURN == 0 {

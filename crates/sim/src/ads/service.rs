@@ -1,4 +1,4 @@
-//! Requests of one client to replies: commands, index groups, sums.
+//! Requests of one client and their replies: commands, index groups, sums.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use super::symbols::Symbol;
 use super::task::Plc;
 use super::wire::{Fields, Header, PLC_PORT, REPLY_MAX, command, error, group, name_of, port, state};
 
-/// Sub-commands of a sum request, at most.
+/// Max number of sub-commands in a sum request.
 const SUM_MAX: usize = 500;
-/// Handles of symbols a client may hold.
+/// Max number of symbol handles of a client.
 const HANDLES_MAX: usize = 1 << 16;
 /// First handle of a symbol.
 const FIRST_HANDLE: u32 = 0x0100_0000;
-/// Number of the type of texts, which may be written shorter than they are.
+/// Type number of texts, which may be written with fewer bytes than their size.
 const STRING_NUMBER: u32 = 30;
 
-/// A symbol a client holds a handle of.
+/// Symbol of which a client holds a handle.
 #[derive(Debug)]
 struct HeldSymbol {
     symbol: Symbol,
     version: u8,
 }
 
-/// What one client asks and holds.
+/// State of one client's requests and handles.
 pub(crate) struct Service {
     plc: Arc<Plc>,
     handles: HashMap<u32, HeldSymbol>,
     next_handle: u32,
 }
 
-/// Result of a command: data behind the code 0, or a code.
+/// Result of a command: data with code 0, or an error code.
 type Answer = Result<Vec<u8>, u32>;
 
 impl Service {
@@ -40,7 +40,7 @@ impl Service {
         Service { plc, handles: HashMap::new(), next_handle: FIRST_HANDLE }
     }
 
-    /// The packet that answers a request. Without the notifications, those that change them are refused.
+    /// Answers a request. Without `notifications`, requests that change them are refused.
     pub(crate) fn answer(
         &mut self,
         header: &Header,
@@ -67,7 +67,7 @@ impl Service {
             Err(code) => {
                 self.count_error();
                 out.extend_from_slice(&code.to_le_bytes());
-                // Clients read the length, or the handle, whatever the code.
+                // Clients read the length, or the handle, even if there is an error code.
                 if !matches!(header.command, command::WRITE | command::WRITE_CONTROL | command::DELETE_NOTIFICATION) {
                     out.extend_from_slice(&[0; 4]);
                 }
@@ -159,7 +159,7 @@ impl Service {
         }
     }
 
-    /// A read of anything that can be read.
+    /// Reads any readable value.
     fn read(&self, snapshot: &Snapshot, group: u32, offset: u32, length: u32) -> Answer {
         let table = &snapshot.table;
         let uploaded = |bytes: &[u8]| match bytes.len() <= length as usize {
@@ -169,7 +169,7 @@ impl Service {
         match group {
             group::VALUE_BY_HANDLE => {
                 let symbol = self.held(snapshot, offset)?;
-                // A longer buffer is filled as far as the value goes.
+                // A longer buffer is filled only as far as the value extends.
                 if length < symbol.size() {
                     return Err(error::SIZE);
                 }
@@ -186,7 +186,7 @@ impl Service {
                 for (field, out) in table.upload_info().iter().zip(info.chunks_exact_mut(4)) {
                     out.copy_from_slice(&field.to_le_bytes());
                 }
-                // Older clients know 24 of its bytes.
+                // Older clients expect 24 bytes.
                 match length {
                     24..=63 => Ok(info[..24].to_vec()),
                     _ => uploaded(&info),
@@ -203,7 +203,7 @@ impl Service {
     fn write(&mut self, group: u32, offset: u32, bytes: &[u8]) -> Result<(), u32> {
         match group {
             group::RELEASE_HANDLE => {
-                // The handle stands in the data, or, as older clients have it, in the offset.
+                // The handle is in the data or, with older clients, in the offset.
                 let handle = Fields(bytes).u32().unwrap_or(offset);
                 self.handles.remove(&handle).map(drop).ok_or(error::SYMBOL)
             }
@@ -228,7 +228,7 @@ impl Service {
         }
     }
 
-    /// Questions with a name in them.
+    /// Answers read-write requests, which contain a name.
     fn read_write(&mut self, group: u32, length: u32, bytes: &[u8]) -> Answer {
         let snapshot = self.plc.snapshot();
         let find = || snapshot.table.find(&name_of(bytes)).ok_or(error::SYMBOL);
@@ -262,7 +262,7 @@ impl Service {
         }
     }
 
-    /// A sum request. All its reads see the same cycle.
+    /// Answers a sum request. All its reads see the same cycle.
     fn sum(
         &mut self,
         header: &Header,
@@ -271,7 +271,7 @@ impl Service {
         mut data: Fields,
         notifications: Option<&mut Notifications>,
     ) -> Answer {
-        // A sum read without a count wants the values alone.
+        // A sum read without a count expects only the values.
         let bare = group == group::SUM_READ && count == 0;
         let count = if bare { data.0.len() / 12 } else { count as usize };
         if count > SUM_MAX {
@@ -345,7 +345,7 @@ impl Service {
                     return Err(error::MEMORY);
                 }
             } else {
-                // Each value has the length that was asked for, so that all lie where the client looks for them.
+                // Each value is padded to the requested length, so that all are at the offsets the client expects.
                 let (code, value) = match read {
                     Ok(value) => (0, value),
                     Err(code) => (code, Vec::new()),
@@ -390,14 +390,14 @@ impl Service {
         notifications.add(header, watched, Attributes { mode, max_delay, cycle_time })
     }
 
-    /// The symbol behind a handle, if it is one of this version of the program.
+    /// Returns the symbol of a handle, if it belongs to this version of the program.
     fn held(&self, snapshot: &Snapshot, handle: u32) -> Result<&Symbol, u32> {
         let held = self.handles.get(&handle).ok_or(error::SYMBOL)?;
         if held.version == snapshot.table.version { Ok(&held.symbol) } else { Err(error::SYMBOL_VERSION) }
     }
 }
 
-/// Whether a request adds or deletes notifications.
+/// Returns whether a request adds or deletes notifications.
 pub(crate) fn changes_notifications(header: &Header, mut data: Fields) -> bool {
     match header.command {
         command::ADD_NOTIFICATION | command::DELETE_NOTIFICATION => true,
@@ -408,7 +408,7 @@ pub(crate) fn changes_notifications(header: &Header, mut data: Fields) -> bool {
     }
 }
 
-/// So many words of 32 bits.
+/// Reads `N` words of 32 bits.
 fn words<const N: usize>(fields: &mut Fields) -> Option<[u32; N]> {
     let mut out = [0; N];
     for word in &mut out {
@@ -417,13 +417,13 @@ fn words<const N: usize>(fields: &mut Fields) -> Option<[u32; N]> {
     Some(out)
 }
 
-/// The heads of a sum request; none if the data is too short for them.
+/// Reads the heads of a sum request, or returns `None` if the data is too short for them.
 fn list<const N: usize>(fields: &mut Fields, count: usize) -> Option<Vec<[u32; N]>> {
     let mut heads = Fields(fields.bytes(count * N * 4)?);
     (0..count).map(|_| words(&mut heads)).collect()
 }
 
-/// Code and length of one result of a sum, and its value behind the others.
+/// Appends code and length of one result of a sum, and its value behind the others.
 fn put_result(out: &mut Vec<u8>, values: &mut Vec<u8>, result: Answer) {
     let (code, value) = match result {
         Ok(value) => (0, value),
@@ -434,7 +434,7 @@ fn put_result(out: &mut Vec<u8>, values: &mut Vec<u8>, result: Answer) {
     values.extend_from_slice(&value);
 }
 
-/// Data with its length before it.
+/// Prefixes data with its length.
 fn with_length(data: Vec<u8>) -> Vec<u8> {
     let mut out = (data.len() as u32).to_le_bytes().to_vec();
     out.extend_from_slice(&data);

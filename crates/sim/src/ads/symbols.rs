@@ -1,4 +1,4 @@
-//! The symbols of a program: names, types and places, and their upload.
+//! Symbols of a program: names, types and places, and their upload.
 //!
 //! | offset | size | field of a symbol entry |
 //! |---|---|---|
@@ -17,10 +17,10 @@ use super::types::{PlcType, aligned};
 use super::wire::{group, windows_1252};
 
 const HAS_GUID: u32 = 0x8;
-/// Longest name looked up.
+/// Max bytes of a name that is looked up.
 const NAME_MAX: usize = 255;
 
-/// A variable, or a part of one.
+/// Variable, or a part of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ impl Symbol {
         self.kind.size()
     }
 
-    /// Its entry in the upload, and the answer to a question for it.
+    /// Returns its entry in the upload, which is also the reply to a query for it.
     pub(crate) fn entry(&self) -> Vec<u8> {
         let texts = [windows_1252(&self.name), windows_1252(&self.kind.name()), windows_1252(&self.comment)];
         let mut out = vec![0; 4];
@@ -56,7 +56,7 @@ impl Symbol {
     }
 }
 
-/// Places symbols one behind the other.
+/// Layout that places symbols one behind the other.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     symbols: Vec<Symbol>,
@@ -75,7 +75,7 @@ impl Layout {
         offset
     }
 
-    /// The table of all symbols placed.
+    /// Returns the table of all placed symbols.
     pub(crate) fn finish(self, version: u8) -> SymbolTable {
         let by_name = self.symbols.iter().enumerate().map(|(i, s)| (s.name.to_ascii_uppercase(), i)).collect();
         let mut seen = HashSet::new();
@@ -89,32 +89,32 @@ impl Layout {
             });
         }
         let entries = self.symbols.iter().flat_map(Symbol::entry).collect();
-        // Room to the next multiple of eight, as a compiler leaves it.
+        // Round up to a multiple of eight, as a compiler does.
         let (data_size, memory_size) = (aligned(self.data, 8), aligned(self.memory, 8));
         SymbolTable { version, symbols: self.symbols, by_name, entries, types, type_count, data_size, memory_size }
     }
 }
 
-/// All symbols of one version of a program.
+/// Symbols of one version of a program.
 #[derive(Debug)]
 pub(crate) struct SymbolTable {
-    /// Counts up with each program, from 1.
+    /// Version, counting from 1 with each program.
     pub(crate) version: u8,
     pub(crate) symbols: Vec<Symbol>,
     by_name: HashMap<String, usize>,
-    /// Answer to a symbol upload.
+    /// Reply to a symbol upload.
     pub(crate) entries: Vec<u8>,
-    /// Answer to a data type upload.
+    /// Reply to a data type upload.
     pub(crate) types: Vec<u8>,
     type_count: u32,
-    /// Bytes of the variables.
+    /// Number of bytes of the variables.
     pub(crate) data_size: u32,
-    /// Bytes of the flags.
+    /// Number of bytes of the flags.
     pub(crate) memory_size: u32,
 }
 
 impl SymbolTable {
-    /// A symbol by name, or an element or member of one: `MAIN.tanks[2].line.flow`, whatever the case.
+    /// Finds a symbol, or an element or member of one, by name, ignoring case: `MAIN.tanks[2].line.flow`.
     pub(crate) fn find(&self, name: &str) -> Option<Symbol> {
         if name.len() > NAME_MAX {
             return None;
@@ -122,7 +122,7 @@ impl SymbolTable {
         if let Some(index) = self.by_name.get(&name.to_ascii_uppercase()) {
             return Some(self.symbols[*index].clone());
         }
-        // The longest name in front of a point or a bracket.
+        // Try the longest name before a point or a bracket first.
         let cuts = name.char_indices().rev().filter(|(_, c)| matches!(c, '.' | '[')).map(|(at, _)| at);
         for cut in cuts {
             let (front, path) = name.split_at(cut);
@@ -133,13 +133,13 @@ impl SymbolTable {
         None
     }
 
-    /// Answer to a question for the sizes of both uploads.
+    /// Returns the reply to a query for the sizes of both uploads.
     pub(crate) fn upload_info(&self) -> [u32; 4] {
         [self.symbols.len() as u32, self.entries.len() as u32, self.type_count, self.types.len() as u32]
     }
 }
 
-/// Follows a path of members and indices into a symbol.
+/// Follows a path of members and indices within a symbol.
 fn walk(symbol: &Symbol, mut path: &str) -> Option<Symbol> {
     let mut at = symbol.clone();
     while !path.is_empty() {

@@ -1,4 +1,4 @@
-//! The task of 1 ms: runs the program, publishes what it left as one state, gathers notifications.
+//! The 1 ms task: runs the program, publishes its result as one state, and collects notifications.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ use super::report::{Counts, PlcReport, add};
 use super::server::{ClientConnections, lock};
 use super::wire::{error, group, state};
 
-/// Time of a cycle.
+/// Period of the task.
 const CYCLE: Duration = Duration::from_millis(1);
-/// The same in 100 ns.
+/// Period in 100 ns units.
 const CYCLE_FILE_TIME: u64 = 10_000;
-/// A task this far behind does not run after its clock any more.
+/// Delay beyond which the task no longer catches up with its clock.
 const FAR_BEHIND: Duration = Duration::from_secs(10);
 /// 100 ns from 1601 to 1970.
 pub(crate) const UNIX_FILE_TIME: u64 = 116_444_736_000_000_000;
 
-/// What the program works on.
+/// State that the program works on.
 struct Machine {
     program: Box<dyn Program>,
     image: Image,
@@ -28,7 +28,7 @@ struct Machine {
     file_time: u64,
 }
 
-/// The PLC: its program, and what clients see of it.
+/// PLC: its program, and the clients' view of it.
 pub(crate) struct Plc {
     machine: Mutex<Machine>,
     published: Mutex<Arc<Snapshot>>,
@@ -36,10 +36,10 @@ pub(crate) struct Plc {
 }
 
 impl Plc {
-    /// A PLC that ran its program for some cycles, up to now.
+    /// Returns a PLC whose program has run for some cycles, up to now.
     pub(crate) fn new(mut program: Box<dyn Program>, warm_up: u32) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Cycles lie on whole milliseconds.
+        // Align cycles to whole milliseconds.
         let now = UNIX_FILE_TIME + now.as_millis() as u64 * CYCLE_FILE_TIME;
         let mut image = Image::new(&program.table());
         for left in (0..warm_up).rev() {
@@ -50,7 +50,7 @@ impl Plc {
         Plc { machine: Mutex::new(machine), published, counts: Counts::default() }
     }
 
-    /// The state of the last cycle.
+    /// Returns the state of the last cycle.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         lock(&self.published).clone()
     }
@@ -61,7 +61,7 @@ impl Plc {
         snapshot
     }
 
-    /// Runs one cycle; returns the state it left.
+    /// Runs one cycle. Returns the resulting state.
     pub(crate) fn cycle(&self) -> Arc<Snapshot> {
         let mut machine = lock(&self.machine);
         let machine = &mut *machine;
@@ -74,10 +74,10 @@ impl Plc {
         self.publish(machine)
     }
 
-    /// A client's write, seen by every read after it.
+    /// Writes a client's value, visible to every later read.
     ///
     /// # Errors
-    /// The code of ADS.
+    /// An ADS error code.
     pub(crate) fn write(&self, group: u32, offset: u32, bytes: &[u8]) -> Result<(), u32> {
         let mut machine = lock(&self.machine);
         machine.write(group, offset, bytes)?;
@@ -85,10 +85,10 @@ impl Plc {
         Ok(())
     }
 
-    /// A client's write of one bit of the flags.
+    /// Writes one bit of the flags for a client.
     ///
     /// # Errors
-    /// As [`Plc::write`].
+    /// As for [`Plc::write`].
     pub(crate) fn write_bit(&self, bit: u32, on: bool) -> Result<(), u32> {
         let mut machine = lock(&self.machine);
         let byte = *machine.image.read(group::MEMORY, bit / 8, 1)?.first().ok_or(error::OFFSET)?;
@@ -98,7 +98,7 @@ impl Plc {
         Ok(())
     }
 
-    /// Runs or stops the program.
+    /// Starts or stops the program.
     pub(crate) fn control(&self, state: u16) {
         let mut machine = lock(&self.machine);
         machine.state = state;
@@ -112,7 +112,7 @@ impl Plc {
         self.publish(&machine);
     }
 
-    /// What was done so far.
+    /// Returns the report so far.
     pub(crate) fn report(&self) -> PlcReport {
         let snapshot = self.snapshot();
         PlcReport {
@@ -123,7 +123,7 @@ impl Plc {
         }
     }
 
-    /// Runs cycle after cycle until `stop`. A late one is made up for at once: no cycle is left out.
+    /// Runs cycles until `stop`. Late cycles are caught up at once: none is skipped.
     pub(crate) fn run(&self, connections: &ClientConnections, change_after: Option<Duration>, stop: &AtomicBool) {
         let mut due = Instant::now();
         let mut change_at = change_after.map(|after| due + after);

@@ -1,4 +1,4 @@
-//! Types of a PLC, their place in memory, and their entries in the upload of data types.
+//! Types of a PLC, their size and alignment in memory, and their entries in the upload of data types.
 //!
 //! | offset | size | field of a data type entry |
 //! |---|---|---|
@@ -26,10 +26,10 @@ const ITEM: u32 = 0x2;
 const GUID: u32 = 0x80;
 const ENUMERATION: u32 = 0x2000;
 
-/// Number of structures and whatever has no number of its own.
+/// Type number of structures and of all types without a number of their own.
 const BIG: u32 = 65;
 
-/// Elementary types.
+/// Elementary type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scalar {
     Bool,
@@ -46,7 +46,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// Name, number and bytes.
+    /// Returns name, number and bytes.
     fn facts(self) -> (&'static str, u32, u32) {
         match self {
             Scalar::Bool => ("BOOL", 33, 1),
@@ -62,14 +62,14 @@ impl Scalar {
     }
 }
 
-/// An enumeration on INT.
+/// Enumeration based on INT.
 #[derive(Debug)]
 pub(crate) struct Enumeration {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [&'static str],
 }
 
-/// A member of a structure.
+/// Member of a structure.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) name: &'static str,
@@ -78,7 +78,7 @@ pub(crate) struct Member {
     pub(crate) comment: &'static str,
 }
 
-/// A structure: members in their order, each aligned to its own size.
+/// Structure: members in their order, each aligned to its own size.
 #[derive(Debug)]
 pub(crate) struct Structure {
     pub(crate) name: &'static str,
@@ -100,25 +100,25 @@ impl Structure {
         Arc::new(Structure { name, members, size: aligned(end, align), align })
     }
 
-    /// A member by name, whatever its case.
+    /// Returns a member by name, ignoring case.
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|m| m.name.eq_ignore_ascii_case(name))
     }
 }
 
-/// `at`, or the next multiple of `align`.
+/// Rounds `at` up to a multiple of `align`.
 pub(crate) fn aligned(at: u32, align: u32) -> u32 {
     at.next_multiple_of(align.max(1))
 }
 
-/// A type of a variable.
+/// Type of a variable.
 #[derive(Clone, Debug)]
 pub(crate) enum PlcType {
     Scalar(Scalar),
-    /// Text of at most so many bytes, and a zero byte.
+    /// Text of at most this many bytes, and a zero byte.
     Text(u32),
     Enumeration(&'static Enumeration),
-    /// Elements from index 1.
+    /// Elements, with indices from 1.
     Array(Box<PlcType>, u32),
     Structure(Arc<Structure>),
 }
@@ -144,7 +144,7 @@ impl PlcType {
         }
     }
 
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     pub(crate) fn size(&self) -> u32 {
         match self {
             PlcType::Scalar(scalar) => scalar.facts().2,
@@ -165,7 +165,7 @@ impl PlcType {
         }
     }
 
-    /// Number of the type; an array has its elements'.
+    /// Returns the number of the type; an array has that of its elements.
     pub(crate) fn number(&self) -> u32 {
         match self {
             PlcType::Scalar(scalar) => scalar.facts().1,
@@ -176,7 +176,7 @@ impl PlcType {
         }
     }
 
-    /// GUID: of elementary types as TwinCAT has them, of others made of the name.
+    /// Returns the GUID: that of TwinCAT for elementary types, otherwise derived from the name.
     pub(crate) fn guid(&self) -> [u8; 16] {
         let mut guid = [0; 16];
         match self {
@@ -198,7 +198,7 @@ impl PlcType {
         guid
     }
 
-    /// Types this one is made of, deepest first, and itself.
+    /// Visits the types this one is made of, deepest first, and then itself.
     pub(crate) fn visit(&self, each: &mut dyn FnMut(&PlcType)) {
         match self {
             PlcType::Array(of, _) => of.visit(each),
@@ -208,9 +208,9 @@ impl PlcType {
         each(self);
     }
 
-    /// The entry of this type in the upload of data types.
+    /// Returns the entry of this type in the upload of data types.
     pub(crate) fn entry(&self) -> Vec<u8> {
-        // What a type stands on: an array on its elements, an enumeration on INT.
+        // The underlying type: the elements of an array, INT for an enumeration.
         let on = match self {
             PlcType::Array(of, _) => of.name(),
             PlcType::Enumeration(_) => "INT".into(),
@@ -242,7 +242,7 @@ impl PlcType {
     }
 }
 
-/// An entry: its head, names and dimensions, and what comes after them.
+/// Encodes an entry: its head, names and dimensions, followed by `rest`.
 fn entry(of: &PlcType, text: (&str, &str, &str), offset: u32, flags: u32, members: u16, after: &[u8]) -> Vec<u8> {
     let (name, kind, comment) = (windows_1252(text.0), windows_1252(text.1), windows_1252(text.2));
     let dimension = match of {

@@ -1,4 +1,4 @@
-//! AMS over TCP as bytes: headers, commands, index groups, error codes. Everything is little-endian.
+//! AMS over TCP as bytes: headers, commands, index groups, error codes. All fields are little-endian.
 //!
 //! | offset | size | field | |
 //! |---|---|---|---|
@@ -12,13 +12,13 @@
 //! | 30 | 4 | error | of the transport; of a command: in its data |
 //! | 34 | 4 | invoke id | returned as it came |
 
-/// Bytes of the header of TCP.
+/// Bytes of the TCP header.
 pub(crate) const TCP_HEADER: usize = 6;
 /// Bytes of the AMS header after it.
 pub(crate) const AMS_HEADER: usize = 32;
-/// Longest packet taken from a client, without the header of TCP. A full sum request of writes fits.
+/// Max bytes of a packet accepted from a client, without the TCP header. A full sum request of writes fits.
 pub(crate) const PACKET_MAX: usize = 1 << 20;
-/// Longest data of a reply: the size of a router's memory as it is delivered.
+/// Max bytes of the data of a reply: the default size of a router's memory.
 pub(crate) const REPLY_MAX: usize = 2 << 20;
 /// Port of the first PLC of a TwinCAT 3 device.
 pub(crate) const PLC_PORT: u16 = 851;
@@ -43,13 +43,13 @@ pub(crate) mod command {
 pub(crate) mod group {
     /// Flags of the PLC (%M), by byte.
     pub(crate) const MEMORY: u32 = 0x4020;
-    /// The same by bit: byte · 8 + bit.
+    /// Flags by bit: byte · 8 + bit.
     pub(crate) const MEMORY_BIT: u32 = 0x4021;
-    /// Bytes of it.
+    /// Number of bytes of the flags.
     pub(crate) const MEMORY_SIZE: u32 = 0x4025;
     /// Variables of the PLC.
     pub(crate) const DATA: u32 = 0x4040;
-    /// Bytes of them.
+    /// Number of bytes of the variables.
     pub(crate) const DATA_SIZE: u32 = 0x4045;
     pub(crate) const HANDLE_BY_NAME: u32 = 0xF003;
     pub(crate) const VALUE_BY_NAME: u32 = 0xF004;
@@ -100,15 +100,15 @@ pub(crate) mod state {
     pub(crate) const STOP: u16 = 6;
 }
 
-/// NetId and port.
+/// AMS address: NetId and port.
 pub(crate) type Address = [u8; 8];
 
-/// Port of an address.
+/// Returns the port of an address.
 pub(crate) fn port(address: &Address) -> u16 {
     u16::from_le_bytes([address[6], address[7]])
 }
 
-/// The header of a packet.
+/// AMS header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) target: Address,
@@ -121,7 +121,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header at the start of what follows the header of TCP.
+    /// Reads the header behind the TCP header.
     pub(crate) fn read(fields: &mut Fields) -> Option<Header> {
         Some(Header {
             target: fields.array()?,
@@ -134,7 +134,7 @@ impl Header {
         })
     }
 
-    /// The packet that answers this one: back to where it came from.
+    /// Returns the reply to this packet, addressed to its sender.
     pub(crate) fn reply(&self, error: u32, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(TCP_HEADER + AMS_HEADER + data.len());
         let answer = Header { target: self.source, source: self.target, flags: RESPONSE | ADS_COMMAND, error, ..*self };
@@ -143,7 +143,7 @@ impl Header {
         out
     }
 
-    /// Both headers of a packet with `data_length` bytes of data.
+    /// Writes both headers of a packet with `data_length` bytes of data.
     pub(crate) fn write(&self, data_length: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&((AMS_HEADER + data_length) as u32).to_le_bytes());
@@ -157,7 +157,7 @@ impl Header {
     }
 }
 
-/// Bytes read from the front; `None` when they do not suffice.
+/// Cursor over bytes; returns `None` when too few are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -181,12 +181,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A name as clients send it: up to the first zero byte, in Windows-1252.
+/// Returns a name as clients send it: up to the first zero byte, in Windows-1252.
 pub(crate) fn name_of(bytes: &[u8]) -> String {
     bytes.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect()
 }
 
-/// Text in Windows-1252, without an end. What it does not have becomes a question mark.
+/// Encodes text in Windows-1252, without a terminator. Characters it lacks become question marks.
 pub(crate) fn windows_1252(text: &str) -> Vec<u8> {
     text.chars()
         .map(|c| match u32::from(c) {

@@ -1,4 +1,4 @@
-//! A relay of connections: one direction is meddled with, the other passed on as it is.
+//! A relay of connections: faults apply to one direction, the other is passed through unchanged.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,27 +15,27 @@ use super::lane::{Lane, Message};
 use super::relay::{Clock, Ends, Relay, wait_for};
 use super::report::RelayReport;
 
-/// Bytes that may wait in a direction before its sender is not read any more.
+/// Max bytes waiting in a direction before its sender is no longer read.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
-/// How long to try to reach the receiver.
+/// Max time to connect to the receiver.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look whether it was reached.
+/// Interval at which a pending connection is checked.
 const CONNECT_LOOK_NS: i64 = 5_000_000;
-/// How long a connection that is cut may take to hand over what was sent before.
+/// Max time for a connection that is cut to deliver what was sent before.
 const CUT_PATIENCE_NS: i64 = 2_000_000_000;
-/// Connections at once.
+/// Max number of simultaneous connections.
 const CONNECTIONS_MAX: usize = 256;
 
 /// One end of a connection.
 struct End {
     stream: TcpStream,
-    /// Bytes that go out here.
+    /// Bytes to be sent here.
     out: VecDeque<u8>,
-    /// Nothing comes in any more.
+    /// Whether no more bytes arrive.
     ended: bool,
-    /// Nothing goes out any more.
+    /// Whether no more bytes can be sent.
     shut: bool,
 }
 
@@ -46,7 +46,7 @@ impl End {
         Ok(End { stream, out: VecDeque::new(), ended: false, shut: false })
     }
 
-    /// Reads what is there, up to a bound. An error is the end as well.
+    /// Reads available bytes, up to a bound. An error counts as the end.
     fn read(&mut self, into: &mut Vec<u8>) {
         let mut buffer = [0; 16 << 10];
         let mut room = READ_BYTES;
@@ -64,7 +64,7 @@ impl End {
         }
     }
 
-    /// Writes what can be taken; says whether the end is still there.
+    /// Writes as much as is accepted. Returns whether the end is still connected.
     fn write(&mut self) -> bool {
         while !self.out.is_empty() {
             match self.stream.write(self.out.as_slices().0) {
@@ -77,38 +77,38 @@ impl End {
         true
     }
 
-    /// Says that nothing more comes, once all went out.
+    /// Shuts down the sending direction once everything is sent.
     fn shut_when_done(&mut self) {
         if self.out.is_empty() && !self.shut {
             self.shut = true;
-            // One that is gone cannot be told.
+            // A peer that has gone cannot be notified.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
     }
 }
 
-/// A connection through the relay.
+/// Connection through the relay.
 struct RelayedConnection {
     id: u64,
-    /// Whose messages are meddled with.
+    /// End to whose messages faults apply.
     sender: End,
     receiver: End,
-    /// What of the sender is no whole message yet.
+    /// Bytes from the sender that do not form a whole message yet.
     unread: Vec<u8>,
-    /// Messages cannot be told any more: bytes pass as they are.
+    /// Whether messages can no longer be delimited: bytes pass unchanged.
     unframed: bool,
-    /// Until when what was sent before the cut may still go out.
+    /// Deadline for sending what was sent before the cut.
     cut_until_ns: Option<i64>,
 }
 
-/// A connection whose receiver is not reached yet.
+/// Connection whose receiver is not connected yet.
 struct Reaching {
     id: u64,
     near: TcpStream,
     far: Receiver<io::Result<TcpStream>>,
 }
 
-/// Relays connections until it is told to stop.
+/// Relay of connections.
 pub(crate) struct RelayedConnections<F> {
     ends: Ends,
     listener: TcpListener,
@@ -156,13 +156,13 @@ impl<F: Framing> RelayedConnections<F> {
                 let mut flags = PollFlags::empty();
                 flags.set(PollFlags::POLLIN, !end.ended && !full);
                 flags.set(PollFlags::POLLOUT, !end.out.is_empty());
-                // An end that hung up is told of whether or not it is asked for.
+                // Poll reports a hang-up whether or not it is requested.
                 if !flags.is_empty() {
                     fds.push(PollFd::new(end.stream.as_fd(), flags));
                 }
             }
         }
-        // An interrupted poll is another turn.
+        // An interrupted poll is simply another turn.
         let _ = poll(&mut fds, wait_for(due - clock.now_ns()));
     }
 
@@ -179,7 +179,7 @@ impl<F: Framing> RelayedConnections<F> {
             }
             let (reached, far) = channel();
             let to: SocketAddr = self.ends.to;
-            // On a thread of its own: a receiver that does not answer must not hold up the others.
+            // On a thread of its own: a receiver that does not answer must not delay the others.
             let connect = move || drop(reached.send(TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)));
             match std::thread::Builder::new().name("faults-connect".into()).spawn(connect) {
                 Ok(_) => self.reaching.push(Reaching { id: self.taken, near, far }),
@@ -196,7 +196,7 @@ impl<F: Framing> RelayedConnections<F> {
                     continue;
                 }
                 Ok(Ok(stream)) => stream,
-                // Not reached: the sender sees its connection end.
+                // The receiver cannot be reached: close the sender's connection.
                 Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
                     self.unreachable += 1;
                     continue;
@@ -218,7 +218,7 @@ impl<F: Framing> RelayedConnections<F> {
         }
     }
 
-    /// Cuts every connection as a failing link does: what was handed on arrives, what waits does not.
+    /// Cuts every connection as a failing link does: what was forwarded arrives, what waits is lost.
     fn cut_all(&mut self, now_ns: i64) {
         for at in 0..self.connections.len() {
             if self.connections[at].cut_until_ns.is_some() {
@@ -230,7 +230,7 @@ impl<F: Framing> RelayedConnections<F> {
             connection.sender.ended = true;
             connection.sender.out.clear();
             connection.cut_until_ns = Some(now_ns + CUT_PATIENCE_NS);
-            // The sender learns of it at once.
+            // The sender notices at once.
             let _ = connection.sender.stream.shutdown(Shutdown::Both);
             connection.sender.shut = true;
             self.lane.cut(connection.id);
@@ -246,7 +246,7 @@ impl<F: Framing> RelayedConnections<F> {
         if !connection.is_back_full() {
             connection.receiver.read(&mut back);
         }
-        // After a cut the receiver is read for nothing but its end: unread bytes would reset the connection.
+        // After a cut, what the receiver sends is read and discarded: unread bytes would reset the connection.
         if connection.cut_until_ns.is_none() {
             connection.sender.out.extend(back);
         }

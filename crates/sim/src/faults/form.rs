@@ -1,19 +1,20 @@
-//! The three protocols as far as faults need them: where a message ends, whose it is, where its times are.
+//! The three protocols as far as faults need them: where a message ends, which flow it belongs to, where its times
+//! are.
 
 use super::lane::Form;
 use crate::ads::wire::{AMS_HEADER, Fields, Header, RESPONSE, TCP_HEADER, command};
 use crate::noise::Random;
 
-/// Longest message that is told apart; a connection with a longer one is passed on as it is.
+/// Max bytes of a message; a connection with a longer one is passed through unchanged.
 const MESSAGE_MAX: usize = 4 << 20;
-/// Seconds of 100 ns.
+/// Nanoseconds of an ADS time unit (100 ns).
 const TICK_NS: i64 = 100;
 
-/// iNET-X packets, a datagram each.
+/// Form of iNET-X packets, one per datagram.
 pub(crate) struct Inetx;
 
 impl Inetx {
-    /// The name of a packet's flow: its stream id.
+    /// Returns the name of a packet's flow: its stream id.
     pub(crate) fn flow(bytes: &[u8]) -> String {
         match bytes.get(4..8).and_then(|id| <[u8; 4]>::try_from(id).ok()) {
             Some(id) => format!("{:#010x}", u32::from_be_bytes(id)),
@@ -31,7 +32,7 @@ impl Form for Inetx {
         fields[4..].copy_from_slice(&(time_ns.rem_euclid(1_000_000_000) as u32).to_be_bytes());
     }
 
-    /// Cuts the datagram off: its length does not hold any more.
+    /// Truncates the datagram, so that its length field is wrong.
     fn garble(&self, bytes: &mut Vec<u8>, random: &mut Random) {
         let left = random.bits() as usize % bytes.len().max(1);
         bytes.truncate(left);
@@ -46,31 +47,31 @@ impl Form for Inetx {
     }
 }
 
-/// What a stream of bytes begins with.
+/// Result of parsing the beginning of a byte stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Begins {
-    /// A message of so many bytes, with units of flows.
+    /// A message of this many bytes, with the units of each flow.
     Message(usize, Vec<(String, u64)>),
     /// More bytes are needed.
     More,
-    /// No message can be told any more.
+    /// Messages can no longer be delimited.
     Lost,
 }
 
-/// A protocol over TCP.
+/// Protocol over TCP.
 pub(crate) trait Framing: Form + Send {
-    /// What the bytes of a connection begin with.
+    /// Parses the first message in the bytes of a connection.
     fn first(&self, bytes: &[u8], connection: u64) -> Begins;
 
-    /// Whether it is what comes back that is meddled with: the receiver is the one who connects.
+    /// Returns whether faults apply to the data that comes back, because the receiver is the one that connects.
     fn receiver_is_near(&self) -> bool;
 }
 
-/// Line protocol, a line each.
+/// Form of line protocol, one message per line.
 pub(crate) struct Lines;
 
 impl Lines {
-    /// Measurement and tags: up to the first space that is not escaped.
+    /// Returns measurement and tags: everything up to the first space that is not escaped.
     fn flow(line: &[u8]) -> String {
         let mut escaped = false;
         let end = line.iter().position(|byte| {
@@ -84,7 +85,7 @@ impl Lines {
 
 impl Form for Lines {
     fn move_times(&self, bytes: &mut [u8], by_ns: i64) {
-        // The stamp is what stands after the last space, if that is a number of the same length afterwards.
+        // The stamp follows the last space; it is moved only if the new number has the same length.
         let end = bytes.iter().rposition(|byte| !byte.is_ascii_whitespace()).map_or(0, |at| at + 1);
         let start = bytes[..end].iter().rposition(|byte| *byte == b' ').map_or(0, |at| at + 1);
         let text = std::str::from_utf8(&bytes[start..end]).ok();
@@ -95,7 +96,7 @@ impl Form for Lines {
         }
     }
 
-    /// Takes every `=` away: no field is left.
+    /// Removes every `=`, so that no field is left.
     fn garble(&self, bytes: &mut Vec<u8>, _: &mut Random) {
         for byte in bytes.iter_mut().filter(|byte| **byte == b'=') {
             *byte = b'?';
@@ -130,17 +131,17 @@ impl Framing for Lines {
     }
 }
 
-/// ADS, a packet each. Notifications are meddled with; requests and replies are let through.
+/// Form of ADS, one message per packet. Faults apply to notifications; requests and replies pass unchanged.
 pub(crate) struct Ads;
 
-/// Where the stamps of a notification are in a packet, and the samples of each handle.
+/// Positions of the stamps of a notification in a packet, and the samples of each handle.
 struct Stamps {
     at: Vec<usize>,
     samples: Vec<(u32, u32)>,
 }
 
 impl Stamps {
-    /// Of a packet with its header of TCP; none if it is no notification, or not as long as it says.
+    /// Parses a packet with its TCP header. Returns `None` if it is not a notification, or not as long as it claims.
     fn of(packet: &[u8]) -> Option<Stamps> {
         let mut fields = Fields(packet.get(TCP_HEADER..)?);
         let header = Header::read(&mut fields)?;
@@ -172,7 +173,7 @@ impl Form for Ads {
         }
     }
 
-    /// Lets the packet say that it has more stamps than it can have.
+    /// Makes the packet claim more stamps than it can have.
     fn garble(&self, bytes: &mut Vec<u8>, _: &mut Random) {
         let at = TCP_HEADER + AMS_HEADER + 4;
         if let Some(count) = bytes.get_mut(at..at + 4) {
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(short, packet[..20]);
     }
 
-    /// A packet of two stamps: handles 7 and 9, then 7.
+    /// Returns a packet of two stamps: handles 7 and 9, then 7.
     fn notification() -> Vec<u8> {
         let mut data = Vec::new();
         let mut stamp = |time: i64, samples: &[u32]| {

@@ -1,4 +1,4 @@
-//! What becomes of messages on their way: pure, by chance and by the clock that the caller gives.
+//! The fate of messages on their way: pure, given the random numbers and the caller's clock.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -6,69 +6,69 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use super::report::Tally;
 use crate::noise::Random;
 
-/// Flows told apart in a relay; what comes beyond is one flow more.
+/// Max number of flows that a relay distinguishes; the others are counted together.
 const FLOWS_MAX: usize = 4_096;
-/// The flow of what comes beyond.
+/// Name of the flow of all others.
 const OTHERS: &str = "others";
-/// A message that is held back waits for at most so many later ones of its flow.
+/// Max number of later messages of its flow that overtake a held message.
 const PASSED_BY_MAX: u64 = 8;
-/// It goes on after this long, whether or not they came.
+/// Max time a message is held, whether or not later ones arrive.
 const HELD_MAX_NS: i64 = 250_000_000;
-/// A copy comes at most this long after the message.
+/// Max time between a message and its copy.
 const COPY_WITHIN_NS: f64 = 20e6;
 
-/// What comes again and again.
+/// Periodic event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spell {
-    /// From one beginning to the next.
+    /// Period.
     pub(crate) every_ns: i64,
-    /// How long, or how far.
+    /// Duration of a silence, or size of a clock jump.
     pub(crate) by_ns: i64,
 }
 
-/// Chances of a message, and what happens by the clock.
+/// Chances that apply to each message, and periodic events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Faults {
     /// Chance that a loss begins at a message.
     pub(crate) loss: f64,
-    /// Messages of a loss: 1 to so many.
+    /// Max number of messages in a loss.
     pub(crate) burst: u32,
-    /// Chance that a copy follows.
+    /// Chance that a message is copied.
     pub(crate) duplicate: f64,
-    /// Chance that later ones of its flow pass it.
+    /// Chance that later messages of its flow overtake a message.
     pub(crate) reorder: f64,
-    /// Chance that its bytes are spoilt so that no receiver can take it.
+    /// Chance that a message is garbled so that no receiver accepts it.
     pub(crate) garble: f64,
-    /// Longest delay; order is kept.
+    /// Max delay; order is kept.
     pub(crate) jitter_ns: i64,
-    /// Nothing gets through for `by_ns`.
+    /// Periodic silence of `by_ns`, in which nothing gets through.
     pub(crate) silence: Option<Spell>,
-    /// The source's clock is `by_ns` ahead in every second period.
+    /// Clock jump: the source's clock is `by_ns` ahead in every second period.
     pub(crate) clock_jump: Option<Spell>,
 }
 
-/// How a lane treats what its protocol determines.
+/// Protocol-specific behaviour of a lane.
 pub(crate) trait Form {
-    /// Moves the times in a message.
+    /// Shifts the times in a message.
     fn move_times(&self, bytes: &mut [u8], by_ns: i64);
 
-    /// Spoils a message so that no receiver can take it.
+    /// Garbles a message so that no receiver accepts it.
     fn garble(&self, bytes: &mut Vec<u8>, random: &mut Random);
 
-    /// Whether what meets a silence arrives late rather than never.
+    /// Returns whether a message in a silence arrives late rather than never.
     fn waits(&self) -> bool;
 
-    /// Whether messages can pass one another, and come twice.
+    /// Returns whether messages can overtake each other and be duplicated.
     fn can_pass(&self) -> bool;
 }
 
-/// A message on its way.
+/// Message on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// Connection it belongs to.
+    /// Connection that it belongs to.
     pub(crate) route: u64,
     pub(crate) bytes: Vec<u8>,
-    /// Flows it carries units of; none: it is let through, in its order.
+    /// Units of each flow it carries; if empty, it passes without faults, in order.
     pub(crate) parts: Vec<(usize, u64)>,
 }
 
@@ -77,7 +77,7 @@ struct WaitingMessage {
     due_ns: i64,
     order: u64,
     message: Message,
-    /// Whether its arrival counts: no copy, not garbled.
+    /// Whether its arrival is counted: it is neither a copy nor garbled.
     counts: bool,
 }
 
@@ -101,13 +101,13 @@ impl Ord for WaitingMessage {
 #[derive(Debug)]
 struct HeldMessage {
     message: Message,
-    /// Later ones of its flow that still have to pass.
+    /// Number of later messages of its flow that may still overtake it.
     left: u64,
     passed: bool,
     until_ns: i64,
 }
 
-/// What did not arrive.
+/// Reason why a message did not arrive.
 #[derive(Clone, Copy, Debug)]
 enum Missed {
     Lost,
@@ -125,7 +125,7 @@ impl Missed {
     }
 }
 
-/// One direction of a relay.
+/// State of one direction of a relay.
 pub(crate) struct Lane<F> {
     form: F,
     faults: Faults,
@@ -134,7 +134,7 @@ pub(crate) struct Lane<F> {
     index: HashMap<String, usize>,
     queue: BinaryHeap<Reverse<WaitingMessage>>,
     held: Vec<HeldMessage>,
-    /// The newest message of each flow of each route, while it is one that did not arrive.
+    /// Newest message of each flow of each route, if it did not arrive.
     missed: HashMap<(u64, usize), (Missed, Message)>,
     waiting_bytes: usize,
     order: u64,
@@ -164,7 +164,7 @@ impl<F: Form> Lane<F> {
         }
     }
 
-    /// The number of a flow.
+    /// Returns the index of a flow.
     pub(crate) fn flow(&mut self, name: &str) -> usize {
         if let Some(flow) = self.index.get(name) {
             return *flow;
@@ -176,7 +176,7 @@ impl<F: Form> Lane<F> {
         })
     }
 
-    /// Takes a message at a time since the start.
+    /// Accepts a message at a time since the start.
     pub(crate) fn take(&mut self, now_ns: i64, mut message: Message) {
         if message.parts.is_empty() {
             self.send_in_order(now_ns, message);
@@ -218,7 +218,7 @@ impl<F: Form> Lane<F> {
         self.send_in_order(now_ns, message);
     }
 
-    /// The next message that is due.
+    /// Returns the next message that is due.
     pub(crate) fn due(&mut self, now_ns: i64) -> Option<(u64, Vec<u8>)> {
         while let Some(at) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let message = self.release(at);
@@ -231,15 +231,15 @@ impl<F: Form> Lane<F> {
         Some((waiting.message.route, self.hand_out(waiting)))
     }
 
-    /// When the next one is due.
+    /// Returns when the next message is due.
     pub(crate) fn next_due_ns(&self) -> Option<i64> {
         let queued = self.queue.peek().map(|next| next.0.due_ns);
         let held = self.held.iter().map(|held| held.until_ns).min();
         queued.into_iter().chain(held).min()
     }
 
-    /// All that still waits on a route, in order, and last what its flows miss at the end: a loss shows only by
-    /// what comes after it.
+    /// Takes all messages still waiting on a route, in order, followed by the newest ones that its flows missed: only
+    /// a later message reveals a loss.
     pub(crate) fn flush(&mut self, route: u64) -> Vec<Vec<u8>> {
         let mut waiting = self.take_waiting(route);
         waiting.sort();
@@ -264,7 +264,7 @@ impl<F: Form> Lane<F> {
         out
     }
 
-    /// A route was cut: what waits on it never arrives.
+    /// Discards what waits on a route that was cut, and counts it.
     pub(crate) fn cut(&mut self, route: u64) {
         for waiting in self.take_waiting(route) {
             self.waiting_bytes -= waiting.message.bytes.len();
@@ -275,17 +275,17 @@ impl<F: Form> Lane<F> {
         self.missed.retain(|(of, _), _| *of != route);
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Every flow by its name.
+    /// Returns the counts of every flow by its name.
     pub(crate) fn flows(&self) -> BTreeMap<String, Tally> {
         self.flows.iter().cloned().collect()
     }
 
-    /// Times that the source's clock was set, forward or back.
+    /// Returns how often the source's clock was set, forward or back.
     pub(crate) fn clock_jumps(&self) -> u64 {
         self.clock_jumps
     }
@@ -303,7 +303,7 @@ impl<F: Form> Lane<F> {
         mine
     }
 
-    /// Takes back one that was held.
+    /// Removes a held message and returns it.
     fn release(&mut self, at: usize) -> Message {
         let held = self.held.remove(at);
         self.waiting_bytes -= held.message.bytes.len();
@@ -321,7 +321,7 @@ impl<F: Form> Lane<F> {
         waiting.message.bytes
     }
 
-    /// Whether a message does not arrive at all.
+    /// Decides whether a message does not arrive at all, and why.
     fn misses(&mut self, now_ns: i64) -> Option<Missed> {
         if !self.form.waits() && self.silent_until(now_ns).is_some() {
             return Some(Missed::Silenced);
@@ -341,14 +341,14 @@ impl<F: Form> Lane<F> {
         self.missed.insert(key(&message), (missed, message));
     }
 
-    /// The end of the silence that it is now. Each period begins with sound.
+    /// Returns the end of the current silence, or `None` outside one. Silences end with their period.
     fn silent_until(&self, now_ns: i64) -> Option<i64> {
         let Spell { every_ns, by_ns } = self.faults.silence?;
         let into = now_ns.rem_euclid(every_ns);
         (into >= every_ns - by_ns).then(|| now_ns - into + every_ns)
     }
 
-    /// Whether the source's clock is ahead now.
+    /// Returns whether the source's clock is ahead now.
     fn jump_clock(&mut self, now_ns: i64) -> bool {
         let ahead = self.faults.clock_jump.is_some_and(|jump| now_ns.div_euclid(jump.every_ns) % 2 == 1);
         self.clock_jumps += u64::from(ahead != self.clock_ahead);
@@ -360,7 +360,7 @@ impl<F: Form> Lane<F> {
         of > 0.0 && self.random.uniform() < of
     }
 
-    /// Lets those go on that were held back for what comes now.
+    /// Lets a new message overtake the held ones of its flow, and releases those that were overtaken often enough.
     fn pass(&mut self, now_ns: i64, by: &Message) {
         let (route, Some(&(flow, _))) = (by.route, by.parts.first()) else { return };
         let mut at = 0;
@@ -379,7 +379,7 @@ impl<F: Form> Lane<F> {
         }
     }
 
-    /// When a message goes that comes now: not before those that came before it.
+    /// Returns when a message that arrives now is due: not before earlier ones.
     fn due_in_order(&mut self, now_ns: i64) -> i64 {
         let jitter = self.random.between(0.0, self.faults.jitter_ns as f64) as i64;
         let silence = if self.form.waits() { self.silent_until(now_ns) } else { None };
@@ -415,7 +415,7 @@ mod tests {
 
     use super::*;
 
-    /// Messages of eight bytes: their number.
+    /// Form of messages of eight bytes that hold their number.
     struct Numbers {
         waits: bool,
     }
@@ -438,7 +438,7 @@ mod tests {
 
     const PERIOD_NS: i64 = 1_000_000;
 
-    /// Numbers that came of `count` messages of three flows, one a millisecond, and the lane.
+    /// Sends `count` messages of three flows, one per millisecond. Returns the numbers that arrived, and the lane.
     fn run(faults: Faults, waits: bool, seed: u64, count: i64) -> (Vec<Option<i64>>, Lane<Numbers>) {
         let mut lane = Lane::new(Numbers { waits }, faults, Random::new(seed, 7));
         let mut out = Vec::new();
@@ -478,12 +478,12 @@ mod tests {
             let mut came: Vec<i64> = out.iter().copied().flatten().collect();
             let spoilt = out.len() - came.len();
             prop_assert_eq!(came.len() as u64, all.delivered + all.duplicates);
-            // The last garbled of a flow goes out whole as well, at the end.
+            // The last garbled message of a flow is also sent intact at the end.
             prop_assert!(spoilt as u64 >= all.garbled && spoilt as u64 <= all.garbled + 3);
             came.sort_unstable();
             came.dedup();
             prop_assert_eq!(came.len() as u64, all.delivered);
-            // The newest of each flow is there: nothing is lost unseen.
+            // The newest of each flow arrived, so every loss is visible.
             prop_assert!([2_997, 2_998, 2_999].iter().all(|n| came.binary_search(n).is_ok()));
             if waits {
                 prop_assert_eq!(all.silenced, 0);

@@ -1,14 +1,14 @@
-//! Faults between a sender and a receiver: a process of its own that loses, doubles, delays, reorders, spoils and
-//! cuts what passes through it, and counts what it did where neither of them sees it.
+//! Faults between a sender and a receiver: a separate process that loses, duplicates, delays, reorders, garbles and
+//! cuts what passes through it, and keeps counts independent of both.
 //!
 //! ```text
-//!  sender → socket → form (where does a message end, whose is it) → lane (what becomes of it) → socket → receiver
+//!  sender → socket → form (delimits messages, finds their flow) → lane (applies the faults) → socket → receiver
 //! ```
 //!
 //! Invariants:
-//! - every message that is taken is in exactly one count: delivered, lost, silenced, garbled or cut off;
-//! - the same seed and the same messages at the same times meet the same faults;
-//! - at the end the newest message of every flow goes out, so that every loss before it shows.
+//! - every message that is received is in exactly one count: delivered, lost, silenced, garbled or cut off;
+//! - the same seed and the same messages at the same times lead to the same faults;
+//! - at the end the newest message of every flow is sent, so that every loss before it shows.
 
 mod connections;
 mod form;
@@ -35,60 +35,60 @@ use crate::run::parse_time;
 
 pub use report::{FaultsReport, RelayReport, Tally};
 
-/// How often a relay looks whether it is to stop.
+/// Interval at which a relay checks whether to stop.
 const LOOK_NS: i64 = 20_000_000;
 
 /// Options of `strongback simulate faults`.
 ///
-/// Stands between senders and receivers as a network that fails does. Each relay listens at LISTEN and hands on to TO
-/// what it takes, with the faults that are asked for; several may run at once. Chances hold for each message: a
-/// packet of iNET-X, a line, a packet of ADS notifications (requests and their replies are never lost, only delayed).
+/// Simulates a failing network between senders and receivers. Each relay listens at LISTEN and forwards to TO, with
+/// the requested faults; several relays may run at once. Chances apply to each message: an iNET-X packet, a line, or
+/// a packet of ADS notifications (ADS requests and replies are never lost, only delayed).
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct FaultsArgs {
     /// Relays iNET-X packets over UDP
     #[arg(long, value_name = "LISTEN=TO")]
     pub inetx: Vec<Way>,
-    /// Relays line protocol over TCP, from those who connect to TO
+    /// Relays line protocol over TCP, from clients that connect to LISTEN
     #[arg(long, value_name = "LISTEN=TO")]
     pub lines: Vec<Way>,
-    /// Relays ADS over TCP: TO is the PLC, whose notifications are meddled with
+    /// Relays ADS over TCP: TO is the PLC, and faults apply to its notifications
     #[arg(long, value_name = "LISTEN=TO")]
     pub ads: Vec<Way>,
     /// Chance that a loss begins at a message
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0, value_parser = parse_chance)]
     pub loss: f64,
-    /// Messages in a loss: one to so many
+    /// Max number of messages in a loss; each has between one and this many
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
-    /// Chance that a message comes twice (not ADS)
+    /// Chance that a message is duplicated (not ADS)
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0, value_parser = parse_chance)]
     pub duplicate: f64,
-    /// Chance that up to eight later messages pass one (not ADS)
+    /// Chance that a message is overtaken by up to eight later ones (not ADS)
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0, value_parser = parse_chance)]
     pub reorder: f64,
-    /// Chance that a message is spoilt: a packet cut off, a line without fields, a notification that lies
+    /// Chance that a message is garbled: a truncated packet, a line without fields, a malformed notification
     #[arg(long, value_name = "CHANCE", default_value_t = 0.0, value_parser = parse_chance)]
     pub garble: f64,
-    /// Delays each message by up to this, order kept
+    /// Delays each message by up to this time, keeping the order
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub jitter: Option<Duration>,
-    /// Nothing gets through for TIME, at the end of each period: 2s/60s. Over UDP it is lost, over TCP it waits
+    /// Lets nothing through for TIME at the end of each PERIOD, as in 2s/60s. UDP packets are lost, TCP data waits
     #[arg(long, value_name = "TIME/PERIOD")]
     pub silence: Option<Repeated>,
-    /// The source's clock is set ahead by TIME, and back, every PERIOD: 500ms/60s
+    /// Sets the source's clock ahead by TIME, and back, every PERIOD, as in 500ms/60s
     #[arg(long, value_name = "TIME/PERIOD")]
     pub clock_jump: Option<Repeated>,
-    /// Cuts all connections this often
+    /// Cuts all connections at this interval
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub reconnect_every: Option<Duration>,
-    /// Ends by itself after this long
+    /// Ends after this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Duration>,
-    /// Same seed, same chances
+    /// Seed of the random faults
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Prints where it listens as a JSON object on the first line, and its report as one on the last
+    /// Prints the listening addresses as a JSON object on the first line, and the report as one on the last
     #[arg(long)]
     pub json: bool,
 }
@@ -102,7 +102,7 @@ Examples:
 Of every message it counts one of: delivered, lost, silenced, garbled, cut off; copies and those passed by later ones
 beside. When it ends, the newest message of every flow goes out, so that a receiver can see every loss before it.";
 
-/// From where to where: `LISTEN=TO`. Port 0 of LISTEN takes a free one.
+/// Addresses of a relay, `LISTEN=TO`. Port 0 of LISTEN takes a free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     listen: SocketAddr,
@@ -119,7 +119,7 @@ impl FromStr for Way {
     }
 }
 
-/// Something that comes again and again: `TIME/PERIOD`.
+/// Periodic event, `TIME/PERIOD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeated {
     by: Duration,
@@ -195,10 +195,10 @@ impl FaultsArgs {
     }
 }
 
-/// Runs the relays until their duration is over or SIGINT or SIGTERM comes, and prints their report.
+/// Runs the relays until their duration is over or SIGINT or SIGTERM arrives, and prints their report.
 ///
 /// # Errors
-/// An address that cannot be had.
+/// An address cannot be bound.
 pub fn run_faults(args: &FaultsArgs) -> anyhow::Result<FaultsReport> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -221,22 +221,22 @@ pub fn run_faults(args: &FaultsArgs) -> anyhow::Result<FaultsReport> {
     Ok(report)
 }
 
-/// Where a relay listens.
+/// Addresses of a running relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Listening {
     /// `inetx`, `lines`, `ads`.
     pub kind: &'static str,
-    /// Where it listens.
+    /// Address it listens on.
     pub listen: SocketAddr,
-    /// Where it sends.
+    /// Address it sends to.
     pub to: SocketAddr,
 }
 
-/// The same without signals or printing: ends when `stop` becomes true or the duration is over. `listening` is told
-/// where the relays listen, once all do.
+/// Runs the relays as [`run_faults`] does, without signals or printing, until `stop` becomes true or the duration is
+/// over. Calls `listening` with their addresses once all listen.
 ///
 /// # Errors
-/// An address that cannot be had.
+/// An address cannot be bound.
 pub fn run_faults_until(
     args: &FaultsArgs,
     stop: &AtomicBool,

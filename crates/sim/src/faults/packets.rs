@@ -12,14 +12,14 @@ use super::lane::{Lane, Message};
 use super::relay::{Clock, Ends, Relay, wait_for};
 use super::report::RelayReport;
 
-/// Bytes of the largest datagram there can be.
+/// Max bytes of a datagram.
 const DATAGRAM_BYTES: usize = 65_536;
-/// Datagrams taken before those that are due go on.
+/// Number of datagrams received before those that are due are forwarded.
 const AT_ONCE: usize = 256;
-/// Bytes of receive buffer asked for.
+/// Requested bytes of receive buffer.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Relays iNET-X packets until it is told to stop.
+/// Relay of iNET-X packets.
 pub(crate) struct Packets {
     ends: Ends,
     near: UdpSocket,
@@ -32,7 +32,8 @@ impl Packets {
     pub(crate) fn open(ends: Ends, lane: Lane<Inetx>) -> anyhow::Result<Packets> {
         let near = UdpSocket::bind(ends.listen).with_context(|| format!("cannot listen on udp {}", ends.listen))?;
         near.set_nonblocking(true)?;
-        // A small buffer is the system's decision; what it drops the receiver finds missing, and nobody's count has.
+        // The system may grant a smaller buffer; the receiver finds its drops missing, but they appear in no count
+        // here.
         let _ = nix::sys::socket::setsockopt(&near, nix::sys::socket::sockopt::RcvBuf, &BUFFER_BYTES);
         let any = match ends.to {
             SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
@@ -42,7 +43,7 @@ impl Packets {
         Ok(Packets { ends, near, far: any.context("no UDP socket")?, lane, send_errors: 0 })
     }
 
-    /// Takes datagrams; says whether there may be more.
+    /// Receives datagrams. Returns whether there may be more.
     fn take(&mut self, clock: &Clock) -> bool {
         let mut buffer = vec![0; DATAGRAM_BYTES];
         for _ in 0..AT_ONCE {
@@ -84,7 +85,7 @@ impl Relay for Packets {
     fn turn(&mut self, clock: &Clock, until_ns: i64) {
         let due = self.lane.next_due_ns().map_or(until_ns, |due| due.min(until_ns));
         let mut fds = [PollFd::new(self.near.as_fd(), PollFlags::POLLIN)];
-        // An interrupted poll is another turn.
+        // An interrupted poll is simply another turn.
         let _ = poll(&mut fds, wait_for(due - clock.now_ns()));
         self.take(clock);
         while let Some((_, bytes)) = self.lane.due(clock.now_ns()) {

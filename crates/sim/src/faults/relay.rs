@@ -1,4 +1,4 @@
-//! What all relays have: their ends, their clock, how they wait.
+//! Common parts of all relays: their ends, their clock, and waiting.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use nix::poll::PollTimeout;
 
 use super::report::RelayReport;
 
-/// What a relay carries.
+/// Protocol that a relay carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// iNET-X packets over UDP.
@@ -28,7 +28,7 @@ impl Kind {
     }
 }
 
-/// From where to where.
+/// Ends of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) kind: Kind,
@@ -36,7 +36,7 @@ pub(crate) struct Ends {
     pub(crate) to: SocketAddr,
 }
 
-/// Time since the start, whatever happens to the time of day.
+/// Clock of the time since the start, independent of the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -50,23 +50,23 @@ impl Clock {
     }
 }
 
-/// The timeout of a wait, in whole milliseconds, rounded up: never a turn too early.
+/// Returns the timeout of a wait, in whole milliseconds, rounded up so that no turn is too early.
 pub(crate) fn wait_for(ns: i64) -> PollTimeout {
     let ms = ns.max(0).saturating_add(999_999) / 1_000_000;
     PollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))
 }
 
-/// What hands on from where to where, on a thread of its own.
+/// Relay of messages, on a thread of its own.
 pub(crate) trait Relay: Send {
-    /// Its ends, with the port that it got.
+    /// Returns its ends, with the actual port.
     fn ends(&self) -> Ends;
 
-    /// Takes what is there, hands on what is due, and waits for more, not past `until_ns`.
+    /// Receives what is available, forwards what is due, and waits for more, at most until `until_ns`.
     fn turn(&mut self, clock: &Clock, until_ns: i64);
 
-    /// Takes what is still there, and hands on all that waits.
+    /// Receives what is still available, and forwards everything that waits.
     fn finish(&mut self, clock: &Clock);
 
-    /// What it did so far.
+    /// Returns the report so far.
     fn report(&self) -> RelayReport;
 }

@@ -1,4 +1,4 @@
-//! What was done to messages, by the count of the one who did it.
+//! Counts of what happened to messages, as the relay made them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,26 +7,26 @@ use std::ops::Add;
 
 use super::relay::Ends;
 
-/// What became of the units of a flow: packets, lines, or samples of a notification.
+/// Fate of the units of a flow: packets, lines, or samples of a notification.
 ///
-/// `taken = delivered + lost + silenced + garbled + cut_off`. Copies are counted in `duplicates` alone.
+/// `taken = delivered + lost + silenced + garbled + cut_off`. Copies are counted in `duplicates` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Tally {
-    /// Came from the sender.
+    /// Units received from the sender.
     pub taken: u64,
-    /// Went on whole, once.
+    /// Units forwarded intact, not counting copies.
     pub delivered: u64,
-    /// Left out by chance.
+    /// Units dropped by chance.
     pub lost: u64,
-    /// Left out in a silence.
+    /// Units dropped during a silence.
     pub silenced: u64,
-    /// Went on spoilt.
+    /// Units forwarded garbled.
     pub garbled: u64,
-    /// Waited when their connection was cut.
+    /// Units that waited when their connection was cut.
     pub cut_off: u64,
-    /// Went on once more.
+    /// Units of copies forwarded.
     pub duplicates: u64,
-    /// Went on after later ones of their flow.
+    /// Units forwarded after later ones of their flow.
     pub reordered: u64,
 }
 
@@ -62,33 +62,33 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What one relay did.
+/// Report of one relay.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct RelayReport {
     /// `inetx`, `lines`, `ads`.
     pub kind: &'static str,
-    /// Where it listens.
+    /// Address it listens on.
     pub listen: SocketAddr,
-    /// Where it sends.
+    /// Address it sends to.
     pub to: SocketAddr,
-    /// All flows together.
+    /// Sum over all flows.
     pub all: Tally,
-    /// Each flow: stream id, measurement with tags, or connection and handle.
+    /// Counts of each flow: stream id, measurement with tags, or connection and handle.
     pub flows: BTreeMap<String, Tally>,
-    /// Times the source's clock was set, forward or back.
+    /// Number of times the source's clock was set, forward or back.
     pub clock_jumps: u64,
-    /// Connections taken.
+    /// Number of connections accepted.
     pub connections: u64,
-    /// Of them, those whose receiver could not be reached.
+    /// Number of connections whose receiver could not be reached.
     pub unreachable: u64,
-    /// Connections cut on purpose.
+    /// Number of connections cut on purpose.
     pub cuts: u64,
-    /// Messages that could not be handed to the network.
+    /// Number of messages that could not be sent to the network.
     pub send_errors: u64,
 }
 
 impl RelayReport {
-    /// Of what passed between two ends; connections and errors are the relay's to add.
+    /// Returns the report of a relay; connections and errors are added by the relay.
     pub(crate) fn new(ends: Ends, flows: BTreeMap<String, Tally>, clock_jumps: u64) -> RelayReport {
         RelayReport {
             kind: ends.kind.name(),
@@ -105,14 +105,14 @@ impl RelayReport {
     }
 }
 
-/// What all relays did.
+/// Report of all relays.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct FaultsReport {
-    /// Seed of the chances.
+    /// Seed of the random faults.
     pub seed: u64,
-    /// How long they ran.
+    /// Time they ran, in seconds.
     pub duration_s: f64,
-    /// Each relay.
+    /// Report of each relay.
     pub relays: Vec<RelayReport>,
 }
 

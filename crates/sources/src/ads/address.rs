@@ -4,17 +4,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Name of a device in the AMS network, as `5.12.82.20.1.1`. It is no IP address, even where it looks like one.
+/// Name of a device in the AMS network, such as `5.12.82.20.1.1`. Not an IP address, even where it looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetId(pub [u8; 6]);
 
-/// Why a text is no NetId.
+/// Error for a text that is not a NetId.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an AMS NetId: expected six numbers from 0 to 255, such as 5.12.82.20.1.1")]
 pub struct NetIdError(String);
 
 impl NetId {
-    /// What TwinCAT makes of an IPv4 address by default: its four bytes, then 1.1. Nothing for IPv6.
+    /// Returns TwinCAT's default NetId for an IPv4 address: its four bytes, then 1.1. Returns `None` for IPv6.
     pub fn of_ip(ip: IpAddr) -> Option<NetId> {
         let v4 = match ip {
             IpAddr::V4(v4) => v4,
@@ -34,7 +34,7 @@ impl FromStr for NetId {
         let mut parts = text.split('.');
         for byte in &mut bytes {
             let part = parts.next().ok_or_else(wrong)?;
-            // `parse` takes a sign, too.
+            // `parse` would also accept a sign.
             if !part.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(wrong());
             }

@@ -1,4 +1,4 @@
-//! One look at the symbols of a PLC, for the command line.
+//! Lists the symbols of a PLC once, for the command line.
 
 use super::connection::{Arrival, Connection, Lost};
 use super::counts::AdsCounts;
@@ -10,46 +10,46 @@ use super::table::{DataTypes, Symbols};
 use super::wire::{AnswerError, DeviceInfo};
 use crate::clock::wall_clock;
 
-/// Why there is nothing to show.
+/// Reason why a PLC's symbols cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowseError {
-    /// The PLC cannot be reached.
+    /// An unreachable PLC.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// There is no program at the port.
+    /// A port with no program.
     #[error("{host}: AMS port {port}: {source}; the first PLC of TwinCAT 3 has 851, that of TwinCAT 2 801")]
     NoProgram {
-        /// Where.
+        /// Host of the PLC.
         host: String,
         /// AMS port.
         port: u16,
-        /// What the router said.
+        /// Error from the router.
         source: super::error::AdsError,
     },
-    /// It uploads no symbols.
+    /// A program that uploads no symbols.
     #[error("{host}: AMS port {port}: the symbols cannot be uploaded: {why}")]
     NoTable {
-        /// Where.
+        /// Host of the PLC.
         host: String,
         /// AMS port.
         port: u16,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }
 
-/// What a PLC has.
+/// Symbols of a PLC.
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// The program.
     pub device: DeviceInfo,
-    /// Symbols it has, before they are taken apart.
+    /// Number of symbols in the table, before they are split into leaves.
     pub symbols: u32,
-    /// Values, in the order of the table.
+    /// Values, in table order.
     pub leaves: Vec<Leaf>,
-    /// What cannot be read, and why.
+    /// Parts that cannot be read, each with the reason.
     pub skipped: Vec<Skipped>,
-    /// What is wrong with its tables, if anything: what comes after it is missing here.
+    /// Damage in the uploaded tables, if any. Entries after the damage are missing from this listing.
     pub damage: Option<String>,
 }
 
@@ -72,16 +72,16 @@ impl Asking<()> for PendingRequest {
     }
 }
 
-/// Lists the values that a pattern names.
+/// Lists the values whose names match a pattern.
 ///
 /// # Errors
-/// Where the PLC cannot be reached, or has no table.
+/// If the PLC cannot be reached or has no symbol table.
 pub fn browse(target: &PlcAddress, filter: &str, arrays: Arrays) -> Result<Listing, BrowseError> {
     let (counts, now) = (AdsCounts::default(), wall_clock());
     let around = Surroundings { wake: None, counts: &counts, now: &now, timeout: target.timeout };
     let halted = |halt| match halt {
         Halt::Lost(lost) => BrowseError::Lost(lost),
-        // Nobody can stop it.
+        // Unreachable: there is no wake pipe.
         Halt::Stopped => BrowseError::Lost(Lost::Closed { host: target.host.clone() }),
     };
     let mut connection = Connection::open(target)?;

@@ -1,5 +1,5 @@
-//! One TCP connection to the router of a PLC: requests out, each with its deadline; answers and notifications in, each
-//! with the time of its reception.
+//! One TCP connection to the router of a PLC. Sends requests, each with a deadline, and receives answers and
+//! notifications, each with its receive time.
 
 use std::io::{ErrorKind, IoSliceMut, PipeReader, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,18 +18,18 @@ use super::wire::{self, AnswerError, MessageKind, Request, WireError};
 use crate::clock::{Now, kernel_ns};
 use crate::counts::{RejectedSample, add};
 
-/// Bytes that the receive buffer begins with.
+/// Initial size of the receive buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Free bytes there must be to receive into.
+/// Minimum free space in the receive buffer before a read.
 const ROOM_BYTES: usize = 64 << 10;
-/// Times the socket is read before its messages are handed on and timers are looked at.
+/// Maximum reads of the socket in one turn, before timers are checked.
 const READS_A_TURN: usize = 16;
-/// Bytes that wait to be sent at most: a router that takes nothing is lost.
+/// Maximum bytes waiting to be sent. Beyond this, the connection counts as lost.
 const OUTBOUND_BYTES_MAX: usize = 1 << 20;
-/// Requests under way at most.
+/// Maximum requests in flight.
 const PENDING_MAX: usize = 1_024;
 
-/// What to look at, where somebody may have refused: nobody has where there is no way to the PLC.
+/// Returns a hint about the firewall, or nothing if there is no route to the PLC and so no firewall that could refuse.
 fn firewall_hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => "",
@@ -37,103 +37,103 @@ fn firewall_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Why a connection cannot be had, or is of no more use.
+/// Reason why a connection failed or can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// Its name means no address.
+    /// A host name that does not resolve.
     #[error("{host}: no such address: {source}")]
     Unknown {
-        /// The name.
+        /// Host name.
         host: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// Nobody listens.
+    /// A host that did not accept the connection.
     #[error("{host}: cannot connect{}: {source}", firewall_hint(source))]
     Refused {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The router took the connection and does not answer: it has no route back.
+    /// A router that accepts the connection but does not answer, because it has no route back.
     #[error(
         "{host}: the router {what}: no route on the PLC for NetId {source_net_id}? Add one there (TwinCAT system, \
          Routes, Edit routes, Add: AmsNetId {source_net_id}, address {address}, TCP_IP), or set source_net_id to the \
          NetId that has one; another program on this machine that talks to the same PLC has the same effect"
     )]
     NoRoute {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// What it did.
+        /// Observed behaviour of the router.
         what: &'static str,
         /// NetId of this client.
         source_net_id: NetId,
         /// Address of this client.
         address: String,
     },
-    /// A router refused on the way.
+    /// A request refused by a router on the way.
     #[error("{host}: {source}: {hint}")]
     Router {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// What it said.
+        /// Error from the router.
         source: super::error::AdsError,
-        /// What to do.
+        /// Suggested remedy.
         hint: String,
     },
-    /// It ended.
+    /// A connection closed by the PLC.
     #[error("{host}: the PLC closed the connection")]
     Closed {
-        /// Where.
+        /// Host of the PLC.
         host: String,
     },
-    /// The socket failed.
+    /// A socket error.
     #[error("{host}: {source}")]
     Socket {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// What came is no ADS.
+    /// Received bytes that are not ADS.
     #[error("{host}: {source}; closing the connection")]
     Wire {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// What is wrong.
+        /// Decoding error.
         source: WireError,
     },
-    /// Requests are no longer answered.
+    /// A PLC that no longer answers requests.
     #[error("{host}: the PLC stopped answering")]
     Silent {
-        /// Where.
+        /// Host of the PLC.
         host: String,
     },
-    /// It takes no more requests.
+    /// A PLC that no longer reads requests.
     #[error("{host}: {bytes} bytes of requests are queued and the PLC reads none")]
     Stuck {
-        /// Where.
+        /// Host of the PLC.
         host: String,
-        /// Bytes that wait.
+        /// Bytes waiting to be sent.
         bytes: usize,
     },
-    /// Its IPv4 address is not known and no NetId is configured.
+    /// A missing NetId: none is configured and the PLC has no IPv4 address to derive it from.
     #[error("{host}: reached over IPv6: set net_id and source_net_id")]
     NoNetId {
-        /// Where.
+        /// Host of the PLC.
         host: String,
     },
 }
 
-/// What arrived, on the thread that turns.
+/// Arrival passed to the closure of [`Connection::turn`].
 #[derive(Debug)]
 pub enum Arrival<'a, T> {
-    /// What became of a request: what follows the result of its answer, or why there is none.
+    /// Outcome of a request: the bytes after the result code of its answer, or the reason why there are none.
     Answer {
-        /// What it was sent with.
+        /// Tag given to [`Connection::send`].
         tag: T,
-        /// The outcome.
+        /// Data or error.
         result: Result<&'a [u8], AnswerError>,
     },
     /// Data of a notification.
@@ -143,11 +143,11 @@ pub enum Arrival<'a, T> {
         /// The data.
         data: &'a [u8],
     },
-    /// A message that is neither; it is counted already.
+    /// A message that is neither an answer nor a notification. Already counted as rejected.
     Bad(WireError),
-    /// An answer that nobody waits for (any more).
+    /// An answer to no pending request.
     Stray {
-        /// Its invoke id.
+        /// Invoke id of the answer.
         invoke_id: u32,
     },
 }
@@ -160,7 +160,7 @@ struct Pending<T> {
     tag: T,
 }
 
-/// A connection. `T` is what requests are told apart by.
+/// A connection. `T` is the tag that identifies a request.
 #[derive(Debug)]
 pub struct Connection<T> {
     stream: TcpStream,
@@ -171,27 +171,27 @@ pub struct Connection<T> {
     invoke_id: u32,
     pending: Vec<Pending<T>>,
     inbound: Vec<u8>,
-    /// Where in `inbound` bytes lie that are not taken yet.
+    /// Range of `inbound` that is received but not yet consumed.
     filled: std::ops::Range<usize>,
     outbound: Vec<u8>,
     sent: usize,
     answered: bool,
 }
 
-/// Whether a turn ended because it was woken.
+/// Reason why a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Time, or something came.
+    /// Timeout or received data.
     Done,
-    /// The wake was written.
+    /// Write to the wake pipe.
     Woken,
 }
 
 impl<T: Copy> Connection<T> {
-    /// Connects to a PLC's router. Nothing is said yet.
+    /// Connects to a PLC's router, without sending anything yet.
     ///
     /// # Errors
-    /// Where there is nobody, or no NetId for either side.
+    /// If the host does not accept the connection, or a NetId is missing for either side.
     pub fn open(target: &PlcAddress) -> Result<Self, Lost> {
         let host = target.host.clone();
         let addresses: Vec<SocketAddr> =
@@ -234,33 +234,33 @@ impl<T: Copy> Connection<T> {
         })
     }
 
-    /// Requests that no outcome is known of.
+    /// Counts the requests in flight.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// NetId of the PLC.
+    /// Returns the NetId of the PLC.
     pub fn net_id(&self) -> NetId {
         self.net_id
     }
 
-    /// Where it leads.
+    /// Returns the host of the PLC.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Sends a request to a program. Its outcome comes to the closure of [`Connection::turn`], with `tag`.
+    /// Sends a request to a program. The outcome is passed to the closure of [`Connection::turn`], with `tag`.
     ///
     /// # Errors
-    /// If the PLC has not taken what was sent before.
+    /// If the PLC does not read the requests sent before.
     pub fn send(&mut self, port: u16, request: &Request<'_>, tag: T) -> Result<(), Lost> {
         self.send_within(self.timeout, port, request, tag)
     }
 
-    /// As [`Connection::send`], with a longer or shorter time for the answer.
+    /// Does the same as [`Connection::send`], with its own time limit for the answer.
     ///
     /// # Errors
-    /// As [`Connection::send`].
+    /// Same as [`Connection::send`].
     pub fn send_within(&mut self, timeout: Duration, port: u16, request: &Request<'_>, tag: T) -> Result<(), Lost> {
         let bytes = self.outbound.len() - self.sent;
         if bytes > OUTBOUND_BYTES_MAX || self.pending.len() >= PENDING_MAX {
@@ -304,7 +304,7 @@ impl<T: Copy> Connection<T> {
         }
     }
 
-    /// What it means when nothing ever came back.
+    /// Returns the error for a connection on which nothing was ever received.
     pub(crate) fn no_route(&self, what: &'static str) -> Lost {
         Lost::NoRoute {
             host: self.host.clone(),
@@ -314,16 +314,16 @@ impl<T: Copy> Connection<T> {
         }
     }
 
-    /// Whether anything ever came back.
+    /// Reports whether anything was ever received.
     pub(crate) fn answered(&self) -> bool {
         self.answered
     }
 
-    /// Sends what waits, takes what comes until `until`, and hands each arrival to `take` with the time of its
-    /// reception. Returns after the first that came, or at `until`, or when `wake` can be read.
+    /// Sends queued bytes, receives until `until`, and passes each arrival to `take` with its receive time. Returns
+    /// after the first data received, at `until`, or when `wake` becomes readable.
     ///
     /// # Errors
-    /// When the connection is of no more use.
+    /// If the connection can no longer be used.
     pub fn turn(
         &mut self,
         until: Instant,
@@ -349,7 +349,7 @@ impl<T: Copy> Connection<T> {
 
     fn wait(&self, until: Instant, wake: Option<&PipeReader>) -> Result<bool, Lost> {
         let left = until.saturating_duration_since(Instant::now());
-        // Rounded up: waking a little before a deadline would only wait again.
+        // Round up: waking shortly before a deadline would only mean waiting again.
         let ms = left.as_micros().div_ceil(1_000).min(i32::MAX as u128 / 2) as i32;
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::ZERO);
         let mut flags = PollFlags::POLLIN;
@@ -365,7 +365,7 @@ impl<T: Copy> Connection<T> {
         }
     }
 
-    /// Receives once; the time of it, or none if nothing is there.
+    /// Receives once. Returns the receive time, or `None` if there is no data.
     fn receive(&mut self, counts: &AdsCounts, now: &Now) -> Result<Option<i64>, Lost> {
         self.make_room();
         let mut control = nix::cmsg_space!(TimeSpec);
@@ -394,8 +394,8 @@ impl<T: Copy> Connection<T> {
         Ok(Some(stamp.unwrap_or_else(|| now())))
     }
 
-    /// Moves what is there to the front, and grows the buffer where a message is longer: only ever to twice what came,
-    /// whatever length it says.
+    /// Moves unconsumed bytes to the front, and grows the buffer for a longer message. A message's announced length can
+    /// at most double the buffer at a time, so memory stays in proportion to what was received.
     fn make_room(&mut self) {
         if self.inbound.len() - self.filled.end >= ROOM_BYTES {
             return;
@@ -459,7 +459,7 @@ impl<T: Copy> Connection<T> {
         }
         if self.filled.is_empty() {
             self.filled = 0..0;
-            // A symbol table is uploaded once; its room need not stay.
+            // A symbol table is uploaded only once, so release its memory.
             if self.inbound.len() > BUFFER_BYTES * 4 {
                 self.inbound = vec![0; BUFFER_BYTES];
             }

@@ -1,4 +1,4 @@
-//! Counters and troubles of a PLC: written by its thread, read by metrics and `/api/sources`.
+//! Counters and troubles of a PLC. Its thread writes them; metrics and `/api/sources` read them.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -7,26 +7,26 @@ use parking_lot::Mutex;
 use crate::counts::Rejections;
 use crate::notes::Notes;
 
-/// Troubles that are kept one by one; all are counted.
+/// Maximum troubles kept individually. All are counted.
 pub const TROUBLES_MAX: usize = 1_000;
 
-/// A symbol that gives no values, and why.
+/// A symbol that yields no values, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Trouble {
-    /// Stream it is meant for.
+    /// Stream the symbol belongs to.
     pub stream: String,
-    /// The symbol, or the pattern that finds none.
+    /// Symbol, or a pattern without a match.
     pub symbol: String,
-    /// Why.
+    /// Cause.
     pub why: String,
 }
 
 /// Counters of a PLC.
 #[derive(Debug, Default)]
 pub struct AdsCounts {
-    /// Whether it is connected and answers.
+    /// Whether the PLC is connected and answers.
     pub connected: AtomicBool,
-    /// Connections that answered.
+    /// Connections on which the PLC answered.
     pub connections: AtomicU64,
     /// Bytes received.
     pub bytes: AtomicU64,
@@ -34,42 +34,42 @@ pub struct AdsCounts {
     pub messages: AtomicU64,
     /// Samples of notifications received.
     pub samples: AtomicU64,
-    /// Frames made and handed to the sink.
+    /// Frames passed to the sink.
     pub frames: AtomicU64,
-    /// Frames the sink stored.
+    /// Frames that the sink stored.
     pub stored: AtomicU64,
-    /// Frames the sink had already.
+    /// Frames that the sink had already stored.
     pub duplicate: AtomicU64,
     /// Messages that made no frame (`bad_message`, `wrong_length`, `unasked`, `unknown_answer`, `unknown_handle`), and
-    /// frames that the store refused, by its reasons.
+    /// frames that the store refused, by reason.
     pub rejected: Rejections,
-    /// Requests that no answer came to in time.
+    /// Requests that timed out.
     pub timeouts: AtomicU64,
-    /// Cycles of notifications that did not come, by the PLC's stamps; each is in `strongback.gaps`, too.
+    /// Missing notification cycles, judged by the PLC's timestamps. Each is also recorded in `strongback.gaps`.
     pub dropped_cycles: AtomicU64,
-    /// Notifications that came long after their stamp, or after a later one.
+    /// Notifications received long after their timestamp, or after one with a later timestamp.
     pub late: AtomicU64,
     /// Times the PLC's clock was set.
     pub clock_sets: AtomicU64,
-    /// Times the program changed while it was read.
+    /// Times the program changed during reading.
     pub program_changes: AtomicU64,
-    /// Groups that came more than twice as fast as asked for, and are read instead.
+    /// Groups switched to cyclic reads because they sent more than twice as often as requested.
     pub rate_alarms: AtomicU64,
-    /// Handles of notifications now.
+    /// Current notification handles.
     pub handles: AtomicU64,
-    /// Symbols read now.
+    /// Symbols currently read.
     pub symbols: AtomicU64,
-    /// Symbols that give no values now.
+    /// Symbols that currently yield no values.
     pub missing: AtomicU64,
-    /// Newest reception, nanoseconds since 1970 UTC; 0 before the first.
+    /// Latest receive time, in nanoseconds since 1970 UTC; 0 before the first.
     pub last_receive_time: AtomicI64,
     troubles: Mutex<Vec<Trouble>>,
-    /// What people are to know of.
+    /// Messages for the operator.
     pub notes: Notes,
 }
 
 impl AdsCounts {
-    /// Symbols that give no values: the first [`TROUBLES_MAX`].
+    /// Returns the symbols that yield no values, up to [`TROUBLES_MAX`].
     pub fn troubles(&self) -> Vec<Trouble> {
         self.troubles.lock().clone()
     }

@@ -1,98 +1,98 @@
-//! Numbers for cycles: what lets the store's ledger see a cycle that did not come.
+//! Numbers cycles, so that the store's ledger can detect missing ones.
 //!
-//! The number of a frame is its device time over its cycle, counted on from frame to frame, so that it does not depend
-//! on this program's start: what a restart of the server missed is a gap as well. The PLC's own cycle runs a little off
-//! its clock; the phase follows it, so that a drift is no loss.
+//! The number of a frame is its device time divided by its cycle, then incremented from frame to frame. It does not
+//! depend on when this program started, so a gap shows up even across a restart of the server. The PLC's own cycle
+//! drifts slightly against its clock; the phase follows it, so that drift does not count as loss.
 //!
-//! A stamp that is half a cycle late or more is either the first after a loss, or one that is late itself and followed by
-//! stamps that are early. Which of the two shows only with the stamps behind it, so the number of such a frame waits for
-//! them: see [`Cycles::judge`]. A loss is counted once time has really gone on without the missing cycles.
+//! A timestamp half a cycle late or more is either the first after a loss, or is itself late and followed by early
+//! ones. Only later timestamps can tell the two apart, so the number of such a frame waits for them: see
+//! [`Cycles::judge`]. A loss is counted only once time has advanced without the missing cycles.
 
-/// Cycles over which the real cycle is judged.
+/// Number of cycles used to estimate the real cycle.
 const MEDIAN_OF: usize = 33;
-/// Cycles seen before a median is worth something, and the shortest of them.
+/// Minimum cycles before the median is used, and minimum before the shortest is used.
 const MEDIAN_FROM: usize = 9;
 const SHORTEST_FROM: usize = 3;
-/// A real cycle this many times that asked for is the PLC's, not a loss.
+/// Factor above the requested cycle from which a longer cycle counts as the PLC's own rather than as loss.
 const SLOWER: f64 = 1.5;
-/// How much of a frame's jitter the phase takes on: 1 / 64.
+/// Divisor for the share of a frame's jitter that the phase absorbs: 1 / 64.
 const PHASE_SHARE: i64 = 64;
-/// A device clock that gains this much on ours within a frame was set.
+/// Minimum gain of the device clock on ours within one frame that counts as setting the clock.
 const STEP_NS: i64 = 1_000_000_000;
-/// Stamps in a row that take nothing back of a suspected loss, and confirm it.
+/// Consecutive later timestamps needed to confirm a suspected loss.
 const CONFIRMED_BY: usize = 4;
-/// Most frames whose numbers wait.
+/// Maximum frames waiting for their numbers.
 const WAITING_MAX: usize = 256;
 
-/// What a stamp is to the cycles before it.
+/// Position of a timestamp relative to the cycles before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     /// Number of its cycle.
     pub number: u64,
-    /// A frame of this cycle came before; a further one has no number of its own.
+    /// Whether a frame of this cycle came before. A repeated frame gets no number of its own.
     pub is_known: bool,
-    /// Cycles between it and the newest before it, that did not come.
+    /// Missing cycles between this one and the newest before it.
     pub dropped: u64,
-    /// It is older than the newest.
+    /// Whether the timestamp is older than the newest.
     pub is_old: bool,
-    /// The device's clock was set.
+    /// Whether the device's clock was set.
     pub clock_set: bool,
 }
 
-/// What stamps that wait agree on.
+/// Smallest loss that the waiting timestamps agree on.
 #[derive(Clone, Copy, Debug)]
 struct Least {
-    /// Cycles that are missing before the first of them.
+    /// Cycles missing before the first waiting timestamp.
     dropped: u64,
-    /// The last stamp that says so.
+    /// Index of the last timestamp that confirms it.
     last: usize,
-    /// Stamps behind the first that says so, none of which takes any of it back.
+    /// Timestamps after the first that confirms it, none of which reduces it.
     since_first: usize,
 }
 
-/// Counts the cycles of one group.
+/// Counter of the cycles of one group.
 #[derive(Clone, Debug)]
 pub struct Cycles {
     asked_ns: i64,
     newest: Option<Newest>,
-    /// Stamps behind the newest whose numbers wait, ascending.
+    /// Timestamps after the newest whose numbers are pending, ascending.
     waiting: Vec<i64>,
-    /// Newest distances between stamps, a ring.
+    /// Ring of the latest distances between timestamps.
     distances: [i64; MEDIAN_OF],
     seen: usize,
-    /// The next distance is none of the PLC's: it was asked anew in between.
+    /// Whether to skip the next distance, because the PLC was subscribed again in between.
     is_apart: bool,
     real_ns: i64,
 }
 
-/// The newest frame that has its number.
+/// The newest numbered frame.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     number: u64,
     stamp: i64,
-    /// Where it was expected, with the jitter of single frames smoothed.
+    /// Expected timestamp, with the jitter of single frames smoothed.
     phase: i64,
-    /// Least time from stamp to reception so far.
+    /// Minimum time from timestamp to reception so far.
     transit: i64,
-    /// Which of the newest 64 numbers came, the newest in the lowest bit.
+    /// Bit set of received numbers among the newest 64, with the newest in the lowest bit.
     came: u64,
 }
 
 impl Newest {
-    /// Returns how many cycles a stamp is behind it, by the nearest.
+    /// Returns how many cycles a timestamp is after this frame, rounded to nearest.
     fn cycles_to(&self, stamp: i64, real_ns: i64) -> i64 {
         stamp.saturating_sub(self.phase).saturating_add(real_ns / 2).div_euclid(real_ns)
     }
 
-    /// Takes the frame of a stamp, behind `dropped` cycles that did not come.
+    /// Numbers the frame of a timestamp, after `dropped` missing cycles.
     fn advance(&mut self, stamp: i64, dropped: u64, real_ns: i64) -> Judged {
         let cycles = i64::try_from(dropped).unwrap_or(i64::MAX).saturating_add(1);
         let due = self.phase.saturating_add(cycles.saturating_mul(real_ns));
         let off = stamp.saturating_sub(due);
-        // Far too early is another phase: a task that began anew.
+        // More than half a cycle early is another phase: the task was restarted.
         self.phase = if off < -real_ns / 2 { stamp } else { due.saturating_add(off / PHASE_SHARE) };
         self.stamp = stamp;
-        // Numbers are of the cycle asked for; a PLC that is slower counts its own.
+        // Numbers count the requested cycle, except that a slower PLC counts its own.
         self.number = self.number.saturating_add(1).saturating_add(dropped);
         self.came = self.came.checked_shl(1 + dropped.min(64) as u32).unwrap_or(0) | 1;
         Judged { number: self.number, dropped, ..Judged::default() }
@@ -100,7 +100,7 @@ impl Newest {
 }
 
 impl Cycles {
-    /// For a cycle in nanoseconds.
+    /// Creates a counter for a cycle in nanoseconds.
     pub fn new(cycle_ns: i64) -> Cycles {
         let asked_ns = cycle_ns.max(1);
         Cycles {
@@ -114,20 +114,22 @@ impl Cycles {
         }
     }
 
-    /// The cycle by the stamps, nanoseconds: that asked for unless the PLC's is longer by half and more.
+    /// Returns the cycle by timestamps, in nanoseconds: the requested one, unless the PLC's is longer by more than
+    /// half.
     pub fn real_ns(&self) -> i64 {
         self.real_ns
     }
 
-    /// The PLC is asked anew: its cycle may be another, and the time until it comes is none. Numbers go on.
+    /// Forgets the measured cycle, because the PLC is subscribed again. The time until its next frame is not a cycle.
+    /// Numbers continue.
     pub fn ask_again(&mut self) {
         self.seen = 0;
         self.is_apart = true;
     }
 
-    /// Judges the stamp of a frame (nanoseconds since 1970) that was received at `receive_time`. Adds to `judged` what is
-    /// known now of frames that waited and of this one, in the order in which they were given: mostly one, none if
-    /// this one waits for the stamps behind it.
+    /// Judges the timestamp of a frame (nanoseconds since 1970) received at `receive_time`. Appends to `judged` the
+    /// frames that are now decided, waiting ones first, in the order given: usually one, or none if this frame waits
+    /// for later timestamps.
     pub fn judge(&mut self, stamp: i64, receive_time: i64, judged: &mut Vec<Judged>) {
         let transit = receive_time.saturating_sub(stamp);
         let Some(newest) = self.newest else {
@@ -149,7 +151,7 @@ impl Cycles {
         newest.transit = newest.transit.min(transit);
         if since <= 0 {
             let back = (since.unsigned_abs() + self.real_ns as u64 / 2) / self.real_ns as u64;
-            // Further back nobody knows any more: it is stored without a number.
+            // Frames further back are not tracked; store this one without a number.
             let is_known = back >= 64 || newest.came >> back & 1 != 0;
             newest.came |= 1_u64.checked_shl(back as u32).unwrap_or(0);
             let number = newest.number.saturating_sub(back);
@@ -164,25 +166,25 @@ impl Cycles {
             return self.decide_confirmed(judged);
         }
         judged.push(match since < real_ns / 2 && nearest <= 0 {
-            // No cycle of its own: a sample that a notification begins with, whatever its cycle.
+            // Not a cycle of its own: a notification starts with a sample regardless of its cycle.
             true => Judged { number: newest.number, is_known: true, ..Judged::default() },
             false => newest.advance(stamp, 0, real_ns),
         });
     }
 
-    /// Returns whether a frame waits for its number.
+    /// Reports whether a frame waits for its number.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Decides on all frames that wait by what is known of them, as nothing came behind them for long enough.
+    /// Decides all waiting frames with what is known, because no later frame came in time.
     pub fn decide(&mut self, judged: &mut Vec<Judged>) {
         while let Some(found) = self.least() {
             self.take(found, judged);
         }
     }
 
-    /// Decides on frames that wait as far as the stamps behind them say what they are.
+    /// Decides waiting frames, as far as later timestamps confirm them.
     fn decide_confirmed(&mut self, judged: &mut Vec<Judged>) {
         while let Some(found) = self.least() {
             let is_confirmed = found.dropped == 0 || found.since_first >= CONFIRMED_BY;
@@ -193,7 +195,7 @@ impl Cycles {
         }
     }
 
-    /// Finds what the stamps that wait agree on: how many cycles are missing before the first of them at the least.
+    /// Finds the smallest number of cycles missing before the first waiting frame that the waiting timestamps agree on.
     fn least(&self) -> Option<Least> {
         let newest = self.newest.as_ref()?;
         let mut least: Option<Least> = None;
@@ -208,7 +210,7 @@ impl Cycles {
         least
     }
 
-    /// Numbers the frames up to the last that says so.
+    /// Numbers the waiting frames up to the last timestamp that confirms the loss.
     fn take(&mut self, found: Least, judged: &mut Vec<Judged>) {
         let Some(newest) = &mut self.newest else { return };
         let mut dropped = found.dropped;
@@ -217,7 +219,7 @@ impl Cycles {
             judged.push(newest.advance(stamp, dropped, self.real_ns));
             phase = phase.saturating_add((dropped as i64 + 1).saturating_mul(self.real_ns));
             dropped = 0;
-            // What is late here is made good by the last.
+            // The last timestamp makes up for lateness in between.
             newest.phase = phase;
         }
         let off = newest.stamp.saturating_sub(phase);
@@ -231,7 +233,7 @@ impl Cycles {
         self.distances[self.seen % MEDIAN_OF] = distance;
         self.seen += 1;
         let known = &self.distances[..self.seen.min(MEDIAN_OF)];
-        // A median each cycle would cost more than it tells.
+        // Computing a median every cycle would cost more than it is worth.
         let typical = if self.seen < SHORTEST_FROM {
             None
         } else if self.seen < MEDIAN_FROM {
@@ -241,7 +243,7 @@ impl Cycles {
             let sorted = &mut sorted[..known.len()];
             sorted.copy_from_slice(known);
             sorted.sort_unstable();
-            // Of stamps that come in pairs the median is as good as any of the two distances.
+            // If timestamps come in pairs, the median may be either of the two distances.
             let sum: i128 = sorted.iter().map(|distance| i128::from(*distance)).sum();
             let mean = i64::try_from(sum / sorted.len() as i128).unwrap_or(i64::MAX);
             Some(sorted[sorted.len() / 2].min(mean))
@@ -255,7 +257,7 @@ impl Cycles {
     }
 }
 
-/// Frames in a time: whether a PLC sends more than it was asked for.
+/// Frame rate watch, to detect a PLC that sends more than requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateWatch {
     since: i64,
@@ -266,7 +268,7 @@ pub struct RateWatch {
 const WATCH_NS: i64 = 1_000_000_000;
 
 impl RateWatch {
-    /// Takes a frame received at `now`. When a second is over, returns the frames a second in it.
+    /// Counts a frame received at `now`. Once a second has passed, returns its frames per second.
     pub fn frame(&mut self, now: i64) -> Option<f64> {
         if self.frames == 0 || now < self.since {
             *self = RateWatch { since: now, frames: 1 };

@@ -1,4 +1,4 @@
-//! What a PLC or its router refused with.
+//! Error codes of PLCs and routers.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use std::fmt;
 pub struct AdsError(pub u32);
 
 impl AdsError {
-    /// There is no program at that AMS port.
+    /// No program at the AMS port.
     pub const PORT_NOT_FOUND: AdsError = AdsError(0x6);
-    /// The router does not know the target's NetId.
+    /// NetId of the target unknown to the router.
     pub const MACHINE_NOT_FOUND: AdsError = AdsError(0x7);
-    /// The server does not know the command or the index group.
+    /// Command or index group unknown to the server.
     pub const SERVICE_NOT_SUPPORTED: AdsError = AdsError(0x701);
-    /// There is no symbol of that name.
+    /// No symbol of that name.
     pub const SYMBOL_NOT_FOUND: AdsError = AdsError(0x710);
 
-    /// What Beckhoff calls it, in words.
+    /// Returns Beckhoff's description of the error.
     pub fn words(self) -> &'static str {
         match self.0 {
             0x1 => "internal error",

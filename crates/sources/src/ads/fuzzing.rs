@@ -1,4 +1,4 @@
-//! What the fuzzer calls: each decoder of bytes that a PLC, or whoever says to be one, sends. A crash is a panic.
+//! Fuzzing entry points: one for each decoder of bytes from the network. A crash is a panic.
 
 use strongback_store::{ChannelIndex, FrameBatch, FrameHead, StreamId};
 
@@ -7,10 +7,10 @@ use super::plan;
 use super::table::{DataTypes, Symbols, UploadInfo};
 use super::wire::{self, MessageKind, Notification, PlcPlace, SUM_MAX};
 
-/// Leaves that one input may make: a table that says it has millions takes seconds and tells no more.
+/// Maximum leaves of one input: a table that claims millions takes seconds and finds nothing more.
 const LEAVES: usize = 10_000;
 
-/// Messages as a connection cuts them, and every kind of answer in them.
+/// Decodes messages as a connection cuts them, and every kind of answer in them.
 pub fn message(mut bytes: &[u8]) {
     while let Ok(Some(cut)) = wire::cut(bytes) {
         assert!(cut.size_bytes <= bytes.len() && cut.size_bytes >= wire::TCP_HEADER_BYTES + wire::AMS_HEADER_BYTES);
@@ -33,7 +33,7 @@ pub fn message(mut bytes: &[u8]) {
     }
 }
 
-/// The data of a notification.
+/// Decodes the data of a notification.
 pub fn notification(bytes: &[u8]) {
     let Ok(notification) = Notification::parse(bytes) else { return };
     let mut taken = 0;
@@ -44,7 +44,7 @@ pub fn notification(bytes: &[u8]) {
     assert!(taken <= bytes.len());
 }
 
-/// Tables of symbols and of data types: the first two bytes say how long the first is.
+/// Decodes tables of symbols and data types. The first two bytes are the length of the symbol table.
 pub fn tables(bytes: &[u8]) {
     let &[low, high, ref rest @ ..] = bytes else { return };
     let (symbols, types) = rest.split_at(usize::from(u16::from_le_bytes([low, high])).min(rest.len()));
@@ -80,7 +80,7 @@ pub fn tables(bytes: &[u8]) {
     batch.end();
 }
 
-/// Where the fuzzer begins: captured messages, and tables made of them, by target.
+/// Returns the seed corpus by target: captured messages, and tables made of them.
 pub fn corpus(captured: &[&[u8]]) -> Vec<(&'static str, Vec<u8>)> {
     let mut found = Vec::new();
     for mut bytes in captured.iter().copied() {

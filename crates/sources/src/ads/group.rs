@@ -1,4 +1,4 @@
-//! A group of symbols at work: its memory image, and the frames made of it.
+//! A group of symbols: its memory image, and the frames made from it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,56 +19,55 @@ use super::wire::{PlcPlace, unix_ns};
 use crate::config::{Enumerations, ReadMode};
 use crate::sink::Sink;
 
-/// Numbers of cycles count modulo this: they never come round.
+/// Modulus of cycle numbers, large enough that they never wrap.
 const CYCLES_MODULUS: u64 = 1 << 62;
-/// A notification that comes this much later than the quickest one so far is late.
+/// Delay beyond the quickest notification so far from which one counts as late.
 const LATE_NS: i64 = 100_000_000;
-/// More than this times the rate asked for is an alarm.
+/// Factor above the requested rate that raises an alarm.
 const TOO_FAST: f64 = 2.0;
-/// How long a frame whose number waits for the stamps behind it waits for them beyond half a cycle, and the most of that
-/// half.
+/// Time that a frame waits for its number beyond half a cycle, and maximum of that half cycle.
 const DECIDE_AFTER: Duration = Duration::from_millis(50);
 const HALF_CYCLE_MAX: Duration = Duration::from_millis(100);
-/// How long a frame waits for further samples of its stamp: the PLC sends them one after the other.
+/// Time that a frame waits for further samples of its timestamp. The PLC sends them one after the other.
 const HOLD: Duration = Duration::from_millis(2);
-/// The same where all parts of a group come each cycle: a frame without one is unusual.
+/// Time to wait for further samples if all parts of a group are sent each cycle, so that a missing part is unusual.
 const HOLD_CYCLIC: Duration = Duration::from_millis(50);
-/// Frames in a row that lacked a part which came within the same cycle, from which on parts are gathered by cycle.
+/// Consecutive frames that lacked a part sent within the same cycle, from which parts are gathered by cycle.
 const SHIFTED_FROM: u32 = 4;
-/// Cycles without a sample of a part, and the least time, from which on it is silent.
+/// Cycles without a sample of a part, and minimum time, after which the part is silent.
 const SILENT_CYCLES: u32 = 4;
 const SILENT_MIN: Duration = Duration::from_secs(1);
 
-/// Where a channel's value lies in the image.
+/// Location of a channel's value in the image.
 #[derive(Clone, Debug)]
 struct ImageField {
     at: usize,
     size: usize,
     kind: ValueKind,
     channel: ChannelIndex,
-    /// Names of the numbers of an enumeration, if it is stored as them.
+    /// Names of an enumeration's numbers, if it is stored by name.
     names: Option<Arc<[(i64, String)]>>,
 }
 
-/// A block, and what became of it.
+/// A block and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPart {
     pub(crate) place: PlcPlace,
-    /// Which leaves, and fields, lie in it.
+    /// Range of its leaves and fields.
     pub(crate) leaves: Range<usize>,
     at: usize,
-    /// Whether values are to be expected of it.
+    /// Whether values are expected.
     pub(crate) active: bool,
-    /// Why there are none now.
+    /// Error that keeps it from yielding values, if any.
     pub(crate) error: Option<AdsError>,
-    /// When its newest sample came, or it was first expected.
+    /// Time of its newest sample, or of the first check before any sample.
     heard: Option<Instant>,
-    /// Whether it has not been heard of for long, while others have.
+    /// Whether it has been silent for long while other parts were not.
     pub(crate) is_silent: bool,
 }
 
 impl BlockPart {
-    /// The block it reads.
+    /// Returns the block it reads.
     pub(crate) fn block(&self) -> MemoryBlock {
         MemoryBlock { place: self.place, leaves: self.leaves.clone() }
     }
@@ -87,7 +86,7 @@ impl Image {
         self.came.get(part).copied().unwrap_or(false)
     }
 
-    /// Makes room for more parts behind those it has, whose bytes stay.
+    /// Makes room for more parts after the existing ones, whose bytes stay.
     fn grow(&mut self, bytes: usize, parts: usize) {
         self.bytes.resize(bytes, 0);
         self.came.resize(parts, false);
@@ -103,24 +102,24 @@ impl Image {
     }
 }
 
-/// A frame of notifications whose samples are still coming.
+/// A frame of notifications that may receive more samples.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Newest stamp of its samples.
+    /// Newest timestamp of its samples.
     filetime: u64,
-    /// Stamp of its first sample.
+    /// Timestamp of its first sample.
     first: u64,
     receive_time: i64,
     since: Instant,
 }
 
-/// What frames of notifications showed.
+/// Findings from frames of notifications.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) dropped: u64,
     pub(crate) late: u64,
     pub(crate) clock_set: bool,
-    /// Frames a second, if they are more than twice those asked for.
+    /// Frames per second, if more than twice those requested.
     pub(crate) too_fast: Option<f64>,
 }
 
@@ -133,13 +132,13 @@ impl Shown {
     }
 }
 
-/// What of a group lasts longer than a connection.
+/// State of a group that outlasts a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPast {
     pub(crate) cycles: Cycles,
-    /// Number of the newest frame, and when it came: readings count on from there, whatever clock numbered it.
+    /// Number and time of the newest frame. Cyclic reads continue from it, whatever clock numbered it.
     pub(crate) newest: Option<(u64, Instant)>,
-    /// It came too fast, and is read now.
+    /// Whether it came too fast and is now read instead.
     pub(crate) is_read: bool,
 }
 
@@ -149,7 +148,7 @@ impl GroupPast {
     }
 }
 
-/// A group at work.
+/// A group in operation.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// Index of its layout.
@@ -164,23 +163,23 @@ pub(crate) struct Group {
     pub(crate) stream: StreamId,
     fields: Vec<ImageField>,
     image: Image,
-    /// Parts that values are expected of.
+    /// Number of parts expected to yield values.
     expected: usize,
     open: Option<Open>,
-    /// Frames whose numbers wait for the stamps behind them.
+    /// Frames waiting for their numbers.
     waiting: FrameBatch,
     waiting_since: Option<Instant>,
     judged: Vec<Judged>,
-    /// Frames in a row that lacked a part which came within the same cycle.
+    /// Consecutive frames that lacked a part sent within the same cycle.
     halves: u32,
     cycle_ns: i64,
     watch: RateWatch,
-    /// Least time from stamp to reception.
+    /// Minimum time from timestamp to reception.
     transit: Option<i64>,
 }
 
 impl Group {
-    /// Makes a group's stream known to the sink.
+    /// Resolves a group's stream with the sink.
     ///
     /// # Errors
     /// If the sink refuses it.
@@ -243,7 +242,7 @@ impl Group {
         })
     }
 
-    /// Binds its stream anew, after the store was reopened.
+    /// Resolves its stream again after the store was reopened.
     ///
     /// # Errors
     /// If the sink refuses it.
@@ -256,8 +255,8 @@ impl Group {
         Ok(())
     }
 
-    /// Adds blocks that it is read or notified by. An open frame stays open: its samples are not sent again. Returns the
-    /// first new part.
+    /// Adds blocks to read or subscribe to. An open frame stays open, because its samples are not sent again. Returns
+    /// the index of the first new part.
     pub(crate) fn add_parts(&mut self, blocks: Vec<MemoryBlock>) -> usize {
         let first = self.parts.len();
         let mut at = self.parts.last().map_or(0, |part| part.at + part.place.size as usize);
@@ -283,14 +282,14 @@ impl Group {
         first
     }
 
-    /// No longer expects values of a part, because of an error.
+    /// Stops expecting values of a part, because of an error.
     pub(crate) fn give_up(&mut self, part: usize, error: AdsError) {
         let part = &mut self.parts[part];
         (part.active, part.error) = (false, Some(error));
         self.expected = self.parts.iter().filter(|part| part.active).count();
     }
 
-    /// Forgets its blocks, to be asked otherwise.
+    /// Drops all blocks, so that they can be requested in another way.
     pub(crate) fn clear_parts(&mut self) {
         self.parts.clear();
         self.image = Image::default();
@@ -298,7 +297,7 @@ impl Group {
         self.open = None;
     }
 
-    /// Replaces a block by one for each of its leaves. Returns the first of them.
+    /// Replaces a block by one for each of its leaves. Returns the index of the first.
     pub(crate) fn split(&mut self, part: usize) -> usize {
         self.parts[part].active = false;
         self.parts[part].error = None;
@@ -307,18 +306,18 @@ impl Group {
         self.add_parts(single)
     }
 
-    /// Room for the bytes of all parts.
+    /// Creates an image with room for the bytes of all parts.
     pub(crate) fn new_image(&self) -> Image {
         let bytes = self.parts.last().map_or(0, |part| part.at + part.place.size as usize);
         Image { bytes: vec![0; bytes], came: vec![false; self.parts.len()], count: 0 }
     }
 
-    /// Puts the bytes of a part into an image. Says whether they are as many as they should be.
+    /// Copies the bytes of a part into an image. Returns `false` if their length is wrong.
     pub(crate) fn put(&self, part: usize, data: &[u8], image: &mut Image) -> bool {
         put(&self.parts, part, data, image)
     }
 
-    /// Makes a frame of an image, and empties it.
+    /// Makes a frame from an image and clears the image.
     pub(crate) fn emit(&self, image: &mut Image, head: FrameHead, batch: &mut FrameBatch) {
         batch.begin(head);
         for (part, came) in self.parts.iter().zip(&image.came) {
@@ -337,7 +336,7 @@ impl Group {
         image.clear();
     }
 
-    /// Takes a sample of a notification. Returns whether its length was right, and what the frames it completed showed.
+    /// Takes a sample of a notification. Returns whether its length is right, and the findings of frames it completed.
     pub(crate) fn sample(
         &mut self,
         part: usize,
@@ -367,11 +366,12 @@ impl Group {
         (true, shown)
     }
 
-    /// Returns whether the sample of another stamp belongs to the open frame all the same: where the PLC began the
-    /// notifications of a group's parts in different cycles, each comes at its own time of a cycle.
+    /// Reports whether a sample of another timestamp still belongs to the open frame. If the PLC started the
+    /// notifications of a group's parts in different cycles, each part has its own phase within the cycle.
     fn joins(&mut self, part: usize, filetime: u64) -> bool {
         let Some(open) = self.open else { return false };
-        // Stamps count 100 ns. At a whole cycle, and what jitter makes of it, the sample is of the next.
+        // Timestamps count 100 ns. From about a whole cycle on, allowing for jitter, the sample belongs to the next
+        // frame.
         let within = (self.past.cycles.real_ns() / 100) as u64 * 3 / 4;
         let is_within = filetime.checked_sub(open.first).is_some_and(|since| since < within);
         if self.mode != ReadMode::CyclicNotification || !is_within || self.image.has(part) {
@@ -385,7 +385,7 @@ impl Group {
         self.halves >= SHIFTED_FROM
     }
 
-    /// Returns when the open frame is no longer waited for.
+    /// Returns the time at which the open frame is completed regardless.
     fn open_until(&self) -> Option<Instant> {
         let hold = match self.mode {
             ReadMode::CyclicNotification if self.is_shifted() => HOLD_CYCLIC.max(self.real_cycle()),
@@ -395,12 +395,12 @@ impl Group {
         Some(self.open?.since + hold)
     }
 
-    /// Returns when the stamps that say the number of a frame are no longer waited for.
+    /// Returns the time at which waiting frames are numbered regardless of later timestamps.
     fn waiting_until(&self) -> Option<Instant> {
         Some(self.waiting_since? + DECIDE_AFTER + HALF_CYCLE_MAX.min(self.real_cycle() / 2))
     }
 
-    /// Returns when something is no longer waited for.
+    /// Returns the earliest time at which a waiting frame is due.
     pub(crate) fn held_until(&self) -> Option<Instant> {
         [self.open_until(), self.waiting_until()].into_iter().flatten().min()
     }
@@ -409,7 +409,7 @@ impl Group {
         Duration::from_nanos(self.past.cycles.real_ns() as u64)
     }
 
-    /// Ends what waited until `now`; without an instant, all that waits.
+    /// Completes frames that waited until `now`, or all waiting frames for `None`.
     pub(crate) fn end_frames(&mut self, now: Option<Instant>, batch: &mut FrameBatch) -> Option<Shown> {
         let is_due = |until: Option<Instant>| until.is_some_and(|until| now.is_none_or(|now| until <= now));
         let mut shown = if is_due(self.open_until()) { self.flush(batch) } else { None };
@@ -424,7 +424,7 @@ impl Group {
         shown
     }
 
-    /// Makes the open frame a frame. It waits for its number if its stamp does not say it yet.
+    /// Completes the open frame. It waits if its timestamp does not determine its number yet.
     fn flush(&mut self, batch: &mut FrameBatch) -> Option<Shown> {
         let open = self.open.take()?;
         let source_time = unix_ns(open.filetime);
@@ -469,7 +469,7 @@ impl Group {
         Some(shown)
     }
 
-    /// Numbers frames that wait, as many as were judged, oldest first.
+    /// Numbers the oldest waiting frames, as many as were judged.
     fn number(&mut self, judged: &[Judged], shown: &mut Shown, batch: &mut FrameBatch) {
         let decided = judged.len().min(self.waiting.len());
         if decided == 0 {
@@ -486,7 +486,7 @@ impl Group {
         }
     }
 
-    /// Returns the sequence of a frame by what it was judged to be, and counts what it showed.
+    /// Returns the sequence of a judged frame and counts its findings.
     fn take_number(&mut self, judged: &Judged, at: Instant, shown: &mut Shown) -> Option<u64> {
         if self.past.newest.is_none_or(|(number, _)| number <= judged.number) {
             self.past.newest = Some((judged.number, at));
@@ -496,8 +496,8 @@ impl Group {
         (!judged.is_known).then_some(judged.number)
     }
 
-    /// Looks which parts have not been heard of for long while others have. Returns those for which that changed, and
-    /// for how long they have not.
+    /// Finds parts that have been silent for long while others have not. Returns each part whose silence began or
+    /// ended, with the time since its newest sample.
     pub(crate) fn look_for_silence(&mut self, now: Instant) -> Vec<(usize, Duration)> {
         if self.mode != ReadMode::CyclicNotification {
             return Vec::new();
@@ -507,7 +507,7 @@ impl Group {
         let any = self.parts.iter().filter(|part| part.active).filter_map(of).min();
         let mut changed = Vec::new();
         for (at, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.active) {
-            // One that never came counts from the first look.
+            // A part without any sample counts from the first check.
             let since = now.saturating_duration_since(*part.heard.get_or_insert(now));
             let is_silent = since >= limit && any.is_some_and(|any| any < limit);
             let is_back = part.is_silent && since < limit;

@@ -1,4 +1,4 @@
-//! What arrives from a PLC becomes frames here, and is counted. It never waits: what the sink does not take at once is
+//! Turns arrivals from a PLC into frames and counts them. Never waits: frames that the sink does not accept at once are
 //! refused and counted.
 
 use std::collections::BTreeMap;
@@ -25,36 +25,36 @@ use crate::notes::Note;
 use crate::sink::Sink;
 use crate::throttle::{Throttle, hex_sample};
 
-/// Frames are handed over when they take this much, and at the end of each turn.
+/// Size from which frames are handed over within a turn. They are always handed over at its end.
 const BATCH_BYTES: usize = 1 << 20;
-/// Time between two frames of the PLC's state.
+/// Interval between frames of the PLC's state.
 pub(crate) const STATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Handles that are remembered after they were deleted: a program may change many times on one connection.
+/// Deleted handles remembered. A program may change many times on one connection.
 const HANDLES_KEPT: usize = 10_000;
 
-/// What a request is told apart by.
+/// Tag that identifies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// One that is waited for.
+    /// A request whose answer is awaited.
     Ask(u32),
-    /// The state.
+    /// PLC state.
     State,
-    /// The state of a port at which there was no program.
+    /// State of a port that had no program.
     Appeared(u16),
-    /// The symbol version of a port.
+    /// Symbol version of a port.
     Version(u16),
-    /// A notification of a symbol version.
+    /// Subscription to the symbol version of a port.
     AddVersion(u16),
-    /// A notification of a part of a group.
+    /// Subscription to a part of a group.
     Add { group: usize, part: usize },
-    /// The end of a notification.
+    /// Deletion of a notification.
     Delete,
-    /// A request of a reading.
+    /// Request of a cyclic read.
     Read { group: usize, flight: u32, request: usize },
 }
 
-/// Whose samples those of a handle are.
+/// Owner of the samples of a handle.
 #[derive(Clone, Copy, Debug)]
 enum HandleOwner {
     Part {
@@ -62,11 +62,11 @@ enum HandleOwner {
         part: usize,
     },
     Version(u16),
-    /// Deleted, or of a group that is read now: what is under way still comes.
+    /// Deleted handle, or one of a group that is now read. Samples may still be in flight.
     Gone,
 }
 
-/// A reading under way.
+/// A cyclic read in flight.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) id: u32,
@@ -76,37 +76,37 @@ pub(crate) struct Flight {
     pub(crate) receive_time: i64,
 }
 
-/// Readings of a group.
+/// Cyclic reads of a group.
 #[derive(Debug, Default)]
 pub(crate) struct GroupReading {
-    /// Which parts each request reads.
+    /// Range of parts that each request reads.
     pub(crate) requests: Vec<std::ops::Range<usize>>,
-    /// What each request asks for; the symbol version first.
+    /// Places that each request reads, with the symbol version first.
     pub(crate) places: Vec<Vec<PlcPlace>>,
     pub(crate) flights: Vec<Flight>,
     pub(crate) spare: Vec<Image>,
-    /// Parts of several values that the PLC refuses: to be read one by one.
+    /// Parts with several values that the PLC refuses. Their values are then read one by one.
     pub(crate) refused: Vec<usize>,
 }
 
-/// What the session is to do about what arrived.
+/// Work that arrivals leave to the session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRequest {
-    /// The program changed, or is gone: look at it anew. Why.
+    /// Reason to look at the program again, because it changed or is gone.
     pub(crate) look_again: Option<String>,
-    /// Parts whose notification was refused.
+    /// Parts whose subscription was refused.
     pub(crate) refused: Vec<(usize, usize, AdsError)>,
-    /// Groups that come too fast.
+    /// Groups whose notifications come too fast, with their rates.
     pub(crate) too_fast: Vec<(usize, f64)>,
-    /// Requests without an answer, in a row.
+    /// Consecutive requests that timed out.
     pub(crate) timeouts: u32,
-    /// What was asked for.
+    /// Answer to the awaited request.
     pub(crate) answer: Option<(u32, Result<Vec<u8>, AnswerError>)>,
-    /// Additions of notifications under way.
+    /// Subscriptions in flight.
     pub(crate) adding: usize,
-    /// Ends of notifications under way.
+    /// Deletions of notifications in flight.
     pub(crate) deleting: usize,
-    /// Handles that came too late.
+    /// Handles that arrived too late and must be deleted.
     pub(crate) unwanted: Vec<(u16, u32)>,
 }
 
@@ -145,7 +145,7 @@ impl StateStream {
     }
 }
 
-/// What takes arrivals.
+/// Receiver of arrivals.
 pub(crate) struct PlcReceiver {
     name: String,
     sink: Arc<dyn Sink>,
@@ -159,10 +159,10 @@ pub(crate) struct PlcReceiver {
     pub(crate) readings: BTreeMap<usize, GroupReading>,
     handles: HashMap<(u16, u32), HandleOwner>,
     versions: HashMap<u16, u8>,
-    /// Ports whose program changed: what lies at the old places is something else.
+    /// Ports whose program changed, so that the known places hold something else.
     changed: Vec<u16>,
     pub(crate) wanted: SessionRequest,
-    /// Troubles of the look at the program; those of parts come to them.
+    /// Troubles found when looking at the program. Those of parts are added to them.
     pub(crate) troubles: Vec<Trouble>,
     troubles_changed: bool,
     late_told: bool,
@@ -201,8 +201,8 @@ impl PlcReceiver {
         self.sink.as_ref()
     }
 
-    /// Forgets what was wanted and read: the program, or the connection, is another. Handles of another connection are
-    /// no more; of those deleted on this one samples may still be under way.
+    /// Drops pending work and cyclic reads, because the program or the connection changed. Handles of another
+    /// connection are dropped; for handles deleted on this one, samples may still be in flight.
     pub(crate) fn begin_again(&mut self, is_connected_anew: bool) {
         self.take_handles(None);
         if is_connected_anew || self.handles.len() > HANDLES_KEPT {
@@ -222,7 +222,7 @@ impl PlcReceiver {
         self.versions.get(&port).copied()
     }
 
-    /// Handles to be deleted, all of them or those of one group; their samples are no longer taken.
+    /// Takes the handles to delete, all of them or those of one group. Their samples are ignored from now on.
     pub(crate) fn take_handles(&mut self, of: Option<usize>) -> Vec<(u16, u32)> {
         let mut taken = Vec::new();
         for (key, watch) in &mut self.handles {
@@ -240,12 +240,12 @@ impl PlcReceiver {
         taken
     }
 
-    /// Handles that notify now.
+    /// Counts the handles in use.
     pub(crate) fn handle_count(&self) -> usize {
         self.handles.values().filter(|watch| !matches!(watch, HandleOwner::Gone)).count()
     }
 
-    /// Takes what arrived at `receive_time`.
+    /// Processes an arrival received at `receive_time`.
     pub(crate) fn take(&mut self, arrival: Arrival<'_, Tag>, receive_time: i64) {
         self.counts.last_receive_time.store(receive_time, Relaxed);
         match arrival {
@@ -270,7 +270,7 @@ impl PlcReceiver {
         }
     }
 
-    /// Counts a message that makes no frame, and says so.
+    /// Counts and logs a message that makes no frame.
     fn reject(&mut self, reason: &'static str, text: &str, bytes: &[u8]) {
         self.counts.rejected.add(reason, 1, (self.now)(), || RejectedSample::new(text, bytes));
         self.warn(text, bytes);
@@ -323,13 +323,14 @@ impl PlcReceiver {
         add(&self.counts.samples, samples);
     }
 
-    /// The stamp from which on samples are of another program: the version may stand behind the values of its stamp.
+    /// Returns the timestamp from which samples belong to another program. The version may follow the values of its
+    /// timestamp.
     fn changed_at(&self, port: u16, notification: &Notification<'_>) -> u64 {
         if self.changed.contains(&port) {
             return 0;
         }
         let Some(known) = self.versions.get(&port) else { return u64::MAX };
-        // Only a version has one byte that can be taken for one; the others are looked up no further.
+        // Look up only samples of one byte; no other can be a version.
         let mut versions = notification.samples().filter(|sample| {
             matches!(sample.data, [version] if version != known)
                 && matches!(self.handles.get(&(port, sample.handle)), Some(HandleOwner::Version(_)))
@@ -351,7 +352,7 @@ impl PlcReceiver {
             place.size
         );
         if data.is_empty() {
-            // What a PLC sends once for a handle that is no longer valid.
+            // A PLC sends an empty sample once for a handle that became invalid.
             self.wanted.look_again.get_or_insert_with(|| format!("{text}: the handle is no longer valid"));
         }
         self.reject("wrong_length", &text, data);
@@ -396,7 +397,7 @@ impl PlcReceiver {
         }
     }
 
-    /// Tells people: the log, and an event of the server.
+    /// Writes a message to the log and adds it to the server's events.
     pub(crate) fn tell(&self, level: &'static str, text: String) {
         match level {
             "info" => tracing::info!(source = self.name, "{text}"),
@@ -439,7 +440,7 @@ impl PlcReceiver {
                         let is_read = of.mode == ReadMode::CyclicRead;
                         let port = of.port;
                         if is_read {
-                            // It is read meanwhile, and wants it no more.
+                            // Meanwhile the group is read, so it no longer needs the handle.
                             self.watch(port, handle, HandleOwner::Gone);
                             self.wanted.unwanted.push((port, handle));
                         } else {
@@ -516,7 +517,7 @@ impl PlcReceiver {
                 return self.reject(error.reason(), &format!("{}: {error}", self.groups[group].name), bytes);
             }
         };
-        // The first is the symbol version: a program that changed has other things at these places.
+        // The first is the symbol version. In a changed program, these places hold something else.
         let port = self.groups[group].port;
         if let Some(Ok(&[version])) = results.next()
             && !self.check_version(port, version)
@@ -547,21 +548,21 @@ impl PlcReceiver {
         }
     }
 
-    /// Ends frames that waited long enough for more samples of their stamp.
+    /// Completes frames that waited long enough for more samples of their timestamp.
     pub(crate) fn flush_held(&mut self, now: Instant) {
         for group in 0..self.groups.len() {
             self.end_frames(group, Some(now));
         }
     }
 
-    /// Ends the frames of a group that waited until `now`, or all that wait.
+    /// Completes the frames of a group that waited until `now`, or all waiting frames for `None`.
     pub(crate) fn end_frames(&mut self, group: usize, now: Option<Instant>) {
         if let Some(shown) = self.groups[group].end_frames(now, &mut self.batch) {
             self.shown(group, shown);
         }
     }
 
-    /// Looks for parts of groups that come no longer while the others do, and says so.
+    /// Checks for parts that have become silent while others have not, and reports them.
     pub(crate) fn look_for_silence(&mut self, now: Instant) {
         for group in 0..self.groups.len() {
             for (part, since) in self.groups[group].look_for_silence(now) {
@@ -588,12 +589,12 @@ impl PlcReceiver {
         }
     }
 
-    /// When the first frame has waited long enough.
+    /// Returns the earliest time at which a waiting frame is due.
     pub(crate) fn first_held(&self) -> Option<Instant> {
         self.groups.iter().filter_map(Group::held_until).min()
     }
 
-    /// Ends all frames.
+    /// Completes all frames.
     pub(crate) fn flush_all(&mut self) {
         for group in 0..self.groups.len() {
             self.end_frames(group, None);
@@ -601,7 +602,7 @@ impl PlcReceiver {
         self.hand_over();
     }
 
-    /// Makes a frame of the PLC's state; none: it does not answer.
+    /// Makes a frame of the PLC's state, or of its absence for `None`.
     pub(crate) fn state_frame(&mut self, state: Option<(u16, u16)>, receive_time: i64) {
         self.counts.connected.store(state.is_some(), Relaxed);
         let of = &self.state;
@@ -619,7 +620,7 @@ impl PlcReceiver {
         self.batch.end();
     }
 
-    /// Hands frames to the sink and counts what became of them.
+    /// Passes frames to the sink and counts the outcomes.
     pub(crate) fn hand_over(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -658,7 +659,7 @@ impl PlcReceiver {
         Ok(())
     }
 
-    /// Says anew which symbols give no values.
+    /// Updates the list of symbols without values and logs it.
     pub(crate) fn say_troubles(&mut self) {
         self.troubles_changed = false;
         let mut troubles = self.troubles.clone();

@@ -1,4 +1,4 @@
-//! A `[[source]]` of kind `ads`, checked.
+//! Validates a `[[source]]` of kind `ads`.
 
 use std::time::Duration;
 
@@ -12,55 +12,55 @@ use crate::layout::{LayoutError, check_name};
 
 /// AMS port of the first PLC of TwinCAT 3.
 pub const PLC_PORT: u16 = 851;
-/// AMS port of this client: not one of those that TwinCAT gives away.
+/// AMS port of this client, outside the range that TwinCAT assigns.
 const SOURCE_PORT: u16 = 33_851;
 const TIMEOUT_MS: u64 = 2_000;
 const CYCLE_MS: f64 = 100.0;
-/// Shortest cycle of a sum read; faster than that notifications are better for the PLC and for the times.
+/// Shortest cycle of a sum read. Below it, notifications put less load on the PLC and have better times.
 pub(crate) const READ_CYCLE_MS_MIN: f64 = 10.0;
-/// Shortest cycle of a task of a PLC that is worth asking for.
+/// Shortest useful cycle of notifications, that of a PLC task.
 const NOTIFICATION_CYCLE_MS_MIN: f64 = 1.0;
 const CYCLE_MS_MAX: f64 = 60_000.0;
-/// Patterns of one group.
+/// Maximum patterns in one group.
 const PATTERNS_MAX: usize = 4_096;
 
-/// A checked `[[source]]` of kind `ads`.
+/// A validated `[[source]]` of kind `ads`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdsLayout {
     /// Name of the source.
     pub name: String,
-    /// How the PLC is reached.
+    /// Address of the PLC and settings of the connection.
     pub target: PlcAddress,
-    /// Which time is `time`.
+    /// Source of the `time` column.
     pub clock: Clock,
-    /// Stream of its state.
+    /// Stream for the PLC's state.
     pub state: StreamKey,
     /// Groups of symbols.
     pub groups: Vec<GroupLayout>,
 }
 
-/// How a PLC is reached.
+/// Address of a PLC and settings of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlcAddress {
-    /// Address or name, with the TCP port.
+    /// Address or host name, with the TCP port.
     pub host: String,
-    /// Its NetId; none: its IPv4 address and 1.1.
+    /// NetId of the PLC; `None` for its IPv4 address followed by 1.1.
     pub net_id: Option<NetId>,
-    /// AMS port of its program.
+    /// AMS port of the program.
     pub port: u16,
-    /// NetId of this client; none: its IPv4 address and 1.1.
+    /// NetId of this client; `None` for its IPv4 address followed by 1.1.
     pub source_net_id: Option<NetId>,
     /// AMS port of this client.
     pub source_port: u16,
-    /// Longest time that an answer may take.
+    /// Maximum time to wait for an answer.
     pub timeout: Duration,
 }
 
 impl PlcAddress {
-    /// A PLC at an address or name, with or without a TCP port, and everything else by default.
+    /// Parses an address or host name, with or without a TCP port, and uses defaults for the rest.
     ///
     /// # Errors
-    /// If that is no address or name.
+    /// If the text is neither an address nor a host name.
     pub fn of(host: &str) -> Result<PlcAddress, String> {
         Ok(PlcAddress {
             host: with_port(host)?,
@@ -73,26 +73,26 @@ impl PlcAddress {
     }
 }
 
-/// A checked `[[source.group]]`.
+/// A validated `[[source.group]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupLayout {
-    /// The stream.
+    /// Stream of the group.
     pub key: StreamKey,
     /// AMS port of the program.
     pub port: u16,
     /// Patterns of its symbols.
     pub symbols: Vec<String>,
-    /// Patterns of those that are left out.
+    /// Patterns of excluded symbols.
     pub exclude: Vec<String>,
-    /// Beginning that channel names do without.
+    /// Prefix removed from channel names.
     pub strip: String,
-    /// How values come.
+    /// Read mode.
     pub mode: ReadMode,
-    /// Time between two readings.
+    /// Interval between readings.
     pub cycle: Duration,
-    /// How arrays become channels.
+    /// Mapping of arrays to channels.
     pub arrays: Arrays,
-    /// How values of enumerations are stored.
+    /// Storage of enumeration values.
     pub enumerations: Enumerations,
 }
 
@@ -114,7 +114,7 @@ fn with_port(host: &str) -> Result<String, String> {
     }
 }
 
-/// Says which key of another kind a source has.
+/// Returns the first key in a source that belongs to another kind, with that kind.
 pub(crate) fn foreign_key(source: &SourceConfig) -> Option<(&'static str, &'static str)> {
     let keys = match source.kind {
         SourceKind::Inetx => [
@@ -141,10 +141,10 @@ pub(crate) fn foreign_key(source: &SourceConfig) -> Option<(&'static str, &'stat
 }
 
 impl AdsLayout {
-    /// Checks a source and makes its layout. `path` is its place in the configuration, as `source[0]`.
+    /// Validates a source and makes its layout. `path` is its place in the configuration, such as `source[0]`.
     ///
     /// # Errors
-    /// The first key that is wrong.
+    /// If a key is wrong, with the first such key.
     pub fn compile(source: &SourceConfig, path: &str) -> Result<AdsLayout, LayoutError> {
         let at = |key: &str| format!("{path}.{key}");
         check_name(&source.name, &at("name"))?;
@@ -206,7 +206,7 @@ fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayo
         ReadMode::CyclicRead => READ_CYCLE_MS_MIN,
         ReadMode::CyclicNotification | ReadMode::OnChangeNotification => NOTIFICATION_CYCLE_MS_MIN,
     };
-    // A NaN is in no range.
+    // NaN is in no range.
     if !(least..=CYCLE_MS_MAX).contains(&cycle_ms) {
         let fast = if group.mode == ReadMode::CyclicRead { "; mode = \"cyclic-notification\" takes 1 ms" } else { "" };
         let why = format!("a cycle of {cycle_ms} ms is not within {least} to {CYCLE_MS_MAX} ms{fast}");
@@ -219,7 +219,7 @@ fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayo
         exclude: group.exclude.clone(),
         strip: group.strip.clone(),
         mode: group.mode,
-        // To 100 ns, the unit of ADS.
+        // Rounded to 100 ns, the unit of ADS.
         cycle: Duration::from_nanos((cycle_ms * 1e4).round() as u64 * 100),
         arrays: group.arrays,
         enumerations: group.enumerations,

@@ -1,4 +1,4 @@
-//! Leaves: the single values in symbols, found by taking structures and arrays apart with the uploaded data types.
+//! Leaves: the single values in symbols, found by splitting structures and arrays with the uploaded data types.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -9,14 +9,14 @@ use super::table::{DataType, DataTypes, Symbol};
 use super::value::ValueKind;
 use super::wire::PlcPlace;
 
-/// Structures in structures at most; deeper ones, and types made of themselves, are left out.
+/// Maximum nesting of structures. Deeper ones, and types that contain themselves, are skipped.
 const DEPTH_MAX: usize = 16;
-/// Parts of one look at a program at most, wanted or not: what a hostile array costs.
+/// Maximum parts visited in one look at a program, selected or not. Bounds the cost of a hostile array.
 pub const PARTS_MAX: usize = 1 << 20;
-/// Bytes of the names of an enumeration's values in a description.
+/// Maximum bytes of a description to which names of an enumeration's values are added.
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
 
-/// Bytes of a unit at most: what is longer in brackets is none.
+/// Maximum bytes of a unit. Longer text in brackets is not a unit.
 const UNIT_BYTES_MAX: usize = 24;
 
 /// Base types of ADS.
@@ -26,11 +26,11 @@ mod base {
     pub(super) const BIT: u32 = 33;
 }
 
-/// How arrays of numbers become channels.
+/// Mapping of arrays of numbers to channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrays {
-    /// A channel for each element: `name[1]`.
+    /// One channel for each element: `name[1]`.
     #[default]
     Elements,
     /// One channel with all elements.
@@ -40,15 +40,15 @@ pub enum Arrays {
 /// A single value in the memory of a PLC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Full name, as `MAIN.tank[2].pressure`.
+    /// Full name, such as `MAIN.tank[2].pressure`.
     pub name: String,
-    /// Where it is.
+    /// Location in memory.
     pub place: PlcPlace,
-    /// What it is.
+    /// Value type.
     pub kind: ValueKind,
     /// Name of its type in the program.
     pub type_name: String,
-    /// Its unit: `ms`, `s`, `ns` of times, or what stands in brackets at the end of its comment.
+    /// Unit: `ms`, `s` or `ns` for times, otherwise the text in brackets at the end of the comment.
     pub unit: String,
     /// Comment in the program, and the values of an enumeration.
     pub description: String,
@@ -56,24 +56,24 @@ pub struct Leaf {
     pub names: Vec<(i64, String)>,
 }
 
-/// A part of a symbol that makes no leaf, and why.
+/// A part of a symbol that makes no leaf, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Full name.
     pub name: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// What one symbol is taken apart into.
+/// Splitter of symbols into leaves.
 pub struct Splitting<'t, 'a> {
     types: &'t DataTypes<'a>,
     arrays: Arrays,
-    /// Looks at parts that may still be taken.
+    /// Remaining number of parts that may be visited.
     budget: usize,
 }
 
-/// Element type of a base type; none for text and what has members.
+/// Returns the element type of a base type, or `None` for text and types with members.
 fn plain(base: u32) -> Option<ElementType> {
     Some(match base {
         2 => ElementType::I16,
@@ -91,7 +91,7 @@ fn plain(base: u32) -> Option<ElementType> {
     })
 }
 
-/// Unit of the types that count time; of others what stands in brackets at the end of the comment: `Level [%]`.
+/// Returns the unit of a time type, or else the text in brackets at the end of the comment, as in `Level [%]`.
 fn unit_of<'t>(type_name: &str, comment: &'t str) -> &'t str {
     match type_name {
         "TIME" | "TOD" | "TIME_OF_DAY" => "ms",
@@ -105,7 +105,7 @@ fn unit_of<'t>(type_name: &str, comment: &'t str) -> &'t str {
     }
 }
 
-/// What a number of a time counts from.
+/// Returns the epoch of a time type, for descriptions.
 fn epoch_of(type_name: &str) -> &'static str {
     match type_name {
         "DATE" | "DT" | "DATE_AND_TIME" | "LDATE" | "LDT" | "LDATE_AND_TIME" => "since 1970",
@@ -114,7 +114,7 @@ fn epoch_of(type_name: &str) -> &'static str {
     }
 }
 
-/// One thing under way: what is known of it so far.
+/// A part being split: what is known of it so far.
 #[derive(Clone, Copy)]
 struct PendingPart<'p> {
     place: PlcPlace,
@@ -125,22 +125,22 @@ struct PendingPart<'p> {
 }
 
 impl<'t, 'a> Splitting<'t, 'a> {
-    /// With the types of a program, for up to [`PARTS_MAX`] parts over all symbols.
+    /// Creates a splitter with the types of a program, for up to [`PARTS_MAX`] parts over all symbols.
     pub fn new(types: &'t DataTypes<'a>) -> Self {
         Splitting::limited(types, PARTS_MAX)
     }
 
-    /// As [`Splitting::new`], for up to `parts` parts.
+    /// Does the same as [`Splitting::new`], for up to `parts` parts.
     pub fn limited(types: &'t DataTypes<'a>, parts: usize) -> Self {
         Splitting { types, arrays: Arrays::default(), budget: parts }
     }
 
-    /// Says how arrays are to become channels from now on.
+    /// Sets how later arrays become channels.
     pub fn arrays(&mut self, arrays: Arrays) {
         self.arrays = arrays;
     }
 
-    /// Takes a symbol apart.
+    /// Splits a symbol into its leaves.
     pub fn split(&mut self, symbol: &Symbol<'_>, found: &mut impl FnMut(Result<Leaf, Skipped>)) {
         let part = PendingPart {
             place: PlcPlace { group: symbol.group, offset: symbol.offset, size: symbol.size },
@@ -171,7 +171,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
         match self.types.get(part.type_name) {
             Some(known) if known.is_array() => self.array(name, part, known, found),
             Some(known) if known.is_structure() => self.structure(name, part, known, found),
-            // A type that stands for another: an alias, an enumeration, a subrange.
+            // A type that stands for another: an alias, an enumeration or a subrange.
             Some(known) if plain(known.base).is_none() && is_alias(known) => {
                 let next = PendingPart { base: known.base, type_name: &known.type_name, depth: part.depth + 1, ..part };
                 self.part(name, next, found);
@@ -192,8 +192,8 @@ impl<'t, 'a> Splitting<'t, 'a> {
         }
     }
 
-    /// Takes one step from the budget: every look at a part costs one, or types that hold each other many times over
-    /// would cost time without end. Says whether there was one.
+    /// Takes one step from the budget. Every visit of a part costs one, because types nested many times over would
+    /// otherwise cost unbounded time. Returns `false` if the budget is spent.
     fn spend(&mut self, name: &str, found: &mut impl FnMut(Result<Leaf, Skipped>)) -> bool {
         let left = self.budget;
         self.budget = left.saturating_sub(1);
@@ -203,7 +203,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
         left > 1
     }
 
-    /// The name of the type that a type stands for in the end: `TIME` of `T_Timeout : TIME`.
+    /// Returns the name of the type at the end of a chain of aliases: `TIME` for `T_Timeout : TIME`.
     fn root(&self, known: &DataType<'a>) -> Cow<'a, str> {
         let mut name = if known.type_name.is_empty() { known.name.clone() } else { known.type_name.clone() };
         for _ in 0..DEPTH_MAX {
@@ -280,7 +280,7 @@ impl<'t, 'a> Splitting<'t, 'a> {
             comment: &member.comment,
             depth: part.depth + 1,
         };
-        // A member that is an array has its dimensions, and as its type that of an element or of the whole array.
+        // An array member has its own dimensions. Its type is that of an element or of the whole array.
         let is_whole = |name: &str| self.types.get(name).is_some_and(DataType::is_array) || bounds(name).is_some();
         if member.is_array() && !is_whole(&member.type_name) {
             let dimensions: Vec<(i32, u32)> = member.dimensions().collect();
@@ -395,9 +395,9 @@ fn is_alias(known: &DataType<'_>) -> bool {
     !known.type_name.is_empty() && known.type_name != known.name
 }
 
-/// Appends the index of the i-th element: `[2]`, `[1,3]`.
+/// Appends the index of the i-th element, such as `[2]` or `[1,3]`.
 fn push_index(name: &mut String, dimensions: &[(i32, u32)], mut i: u32) {
-    // The last dimension runs fastest.
+    // The last dimension varies fastest.
     let mut index = [0_i64; 8];
     let known = dimensions.len().min(index.len());
     for (at, (lower, count)) in index.iter_mut().zip(dimensions).take(known).rev() {
@@ -410,7 +410,7 @@ fn push_index(name: &mut String, dimensions: &[(i32, u32)], mut i: u32) {
     name.push(']');
 }
 
-/// Bounds and element type of `ARRAY [0..9, 1..2] OF LREAL`, for programs that upload no types.
+/// Parses bounds and element type of `ARRAY [0..9, 1..2] OF LREAL`, for programs that upload no types.
 fn bounds(type_name: &str) -> Option<(Vec<(i32, u32)>, &str)> {
     let rest = type_name.strip_prefix("ARRAY")?.trim_start().strip_prefix('[')?;
     let (inner, rest) = rest.split_once(']')?;

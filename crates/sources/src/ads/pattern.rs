@@ -1,11 +1,11 @@
-//! Patterns of symbols: `*` stands for any run of characters (dots, too), `?` for one. Case does not matter, as in
-//! the PLC. A pattern that names a structure or an array names all that is in it.
+//! Patterns of symbol names. `*` matches any run of characters, including dots; `?` matches one. Case is ignored, as in
+//! the PLC. A pattern that matches a structure or an array matches everything in it.
 
-/// Whether a name, or a structure or array that it lies in, is what a pattern says.
+/// Reports whether a pattern matches a name, or a structure or array that contains it.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    // Where to go on when what follows a `*` does not fit: the star takes one more character. Only the last star
-    // has to be tried again, so this takes pattern × name steps at most.
+    // Position to resume at after a mismatch: the star takes one more character. Only the last star has to be retried,
+    // so this takes at most pattern × name steps.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -33,14 +33,14 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether anything in a symbol can be what a pattern says: `false` spares looking into it.
+/// Reports whether a pattern may match anything in a symbol. `false` saves splitting it.
 pub fn can_match(pattern: &str, symbol: &str) -> bool {
     let literal = pattern.find(['*', '?']).unwrap_or(pattern.len());
     let shared = literal.min(symbol.len());
     pattern.as_bytes()[..shared].eq_ignore_ascii_case(&symbol.as_bytes()[..shared])
 }
 
-/// Whether a pattern names one symbol.
+/// Reports whether a pattern is a plain name.
 pub fn is_name(pattern: &str) -> bool {
     !pattern.contains(['*', '?'])
 }

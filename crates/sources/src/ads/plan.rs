@@ -1,44 +1,44 @@
-//! Which memory to ask for: values that lie close together are read as one block. Pure.
+//! Plans which memory to request: values that lie close together are read as one block. Pure.
 
 use std::ops::Range;
 
 use super::leaf::Leaf;
 use super::wire::{PlcPlace, SUM_MAX};
 
-/// Notification handles of a device that this client takes at most; 550 are what Beckhoff recommends for all clients.
+/// Maximum notification handles this client takes of a device. Beckhoff recommends at most 550 for all clients.
 pub const HANDLES_MAX: usize = 400;
-/// Values of a group that is notified on change from which on they are joined into blocks.
+/// Maximum values of an on-change group that are subscribed to individually rather than in blocks.
 pub const SINGLE_MAX: usize = 100;
-/// Bytes between two values that are read along rather than asked for apart: a sub-command and its result take 20, and
-/// the PLC's time for it.
+/// Maximum gap between two values that are read together. A separate sub-command and its result take 20 bytes, and PLC
+/// time.
 pub const GAP_BYTES: u32 = 64;
-/// Further gaps that are tried where there are more blocks than handles.
+/// Wider gaps to try if there are more blocks than handles.
 const GAPS: [u32; 4] = [GAP_BYTES, 256, 1_024, 4_096];
-/// Bytes of a block at most, unless one value has more.
+/// Maximum bytes of a block, unless a single value is larger.
 pub const BLOCK_BYTES_MAX: u32 = 4_096;
-/// Bytes of the answer to a sum read at most.
+/// Maximum bytes of the answer to a sum read.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// Whether offsets of an index group count bits: of inputs, outputs, flags and data. Such values are never joined.
+/// Reports whether offsets of an index group count bits: inputs, outputs, flags and data. Such values are never joined.
 fn counts_bits(group: u32) -> bool {
     matches!(group, 0x4021 | 0x4041 | 0xF021 | 0xF031)
 }
 
-/// Memory that is asked for at once.
+/// Memory requested at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryBlock {
-    /// Where it is.
+    /// Location in memory.
     pub place: PlcPlace,
-    /// Which leaves lie in it, in the order of their places.
+    /// Range of the leaves in it, in memory order.
     pub leaves: Range<usize>,
 }
 
-/// Sorts leaves by where they are, as [`blocks`] needs them.
+/// Sorts leaves by location, as [`blocks`] requires.
 pub fn sort(leaves: &mut [Leaf]) {
     leaves.sort_by(|a, b| (a.place, &a.name).cmp(&(b.place, &b.name)));
 }
 
-/// Joins sorted leaves into blocks with at most `gap` bytes between two; `None`: each leaf is a block.
+/// Joins sorted leaves into blocks with gaps of at most `gap` bytes. For `None`, each leaf is a block.
 pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<MemoryBlock> {
     let mut blocks: Vec<MemoryBlock> = Vec::new();
     for (i, leaf) in leaves.iter().enumerate() {
@@ -62,17 +62,17 @@ pub fn blocks(leaves: &[Leaf], gap: Option<u32>) -> Vec<MemoryBlock> {
     blocks
 }
 
-/// What a group of notifications needs.
+/// Needs of a group of notifications.
 #[derive(Clone, Copy, Debug)]
 pub struct NotificationRequest<'a> {
-    /// Its leaves, sorted.
+    /// Leaves, sorted by location.
     pub leaves: &'a [Leaf],
-    /// Whether a change sends it.
+    /// Whether notifications are sent on change.
     pub on_change: bool,
 }
 
-/// Blocks for groups of notifications with at most `handles` of them over all groups; none for a group that finds no
-/// room, which has to be read instead.
+/// Plans blocks for groups of notifications, with at most `handles` blocks over all groups. A group that does not fit
+/// gets `None` and has to be read instead.
 pub fn notifications(groups: &[NotificationRequest<'_>], handles: usize) -> Vec<Option<Vec<MemoryBlock>>> {
     let of = |wanted: &NotificationRequest<'_>, gap: u32| {
         let single = wanted.on_change && wanted.leaves.len() <= SINGLE_MAX;
@@ -94,7 +94,7 @@ pub fn notifications(groups: &[NotificationRequest<'_>], handles: usize) -> Vec<
     last.into_iter().map(&mut room).collect()
 }
 
-/// Cuts blocks into requests: of at most [`SUM_MAX`] less `reserved` places, and not too long an answer.
+/// Cuts blocks into requests of at most [`SUM_MAX`] less `reserved` places, with bounded answers.
 pub fn requests(blocks: &[MemoryBlock], reserved: usize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let (mut start, mut bytes) = (0, 0);

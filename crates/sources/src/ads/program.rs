@@ -1,4 +1,4 @@
-//! What a program says of itself: its state, its symbol version, its tables.
+//! Reads a program's state, symbol version and tables.
 
 use std::io::PipeReader;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use super::wire::{
 };
 use crate::clock::Now;
 
-/// Bytes of a table that is uploaded at most.
+/// Maximum bytes of an uploaded table.
 pub(crate) const TABLE_BYTES_MAX: u32 = 64 << 20;
-/// A table may take this many times as long as any other answer.
+/// Factor by which the timeout is longer for a table.
 const TABLE_PATIENCE: u32 = 15;
 
-/// Where the symbol version is.
+/// Location of the symbol version.
 pub(crate) const VERSION_PLACE: PlcPlace = PlcPlace { group: GROUP_SYMBOL_VERSION, offset: 0, size: 1 };
 
-/// Why something under way ends.
+/// Reason why an operation ended early.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// The source stops.
+    /// Request to stop the source.
     Stopped,
-    /// The connection is of no more use.
+    /// Loss of the connection.
     Lost(Lost),
 }
 
@@ -36,7 +36,7 @@ impl From<Lost> for Halt {
     }
 }
 
-/// What asking needs of its surroundings.
+/// Environment of a request.
 pub(crate) struct Surroundings<'a> {
     pub(crate) wake: Option<&'a PipeReader>,
     pub(crate) counts: &'a AdsCounts,
@@ -44,17 +44,17 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) timeout: Duration,
 }
 
-/// Tells what is asked for apart from what comes meanwhile.
+/// Separates the awaited answer from other arrivals.
 pub(crate) trait Asking<T> {
-    /// The tag of the next request that is waited for.
+    /// Returns the tag for the next awaited request.
     fn tag(&mut self) -> T;
-    /// Takes an arrival; the outcome of that request is kept.
+    /// Processes an arrival, and keeps the outcome of the awaited request.
     fn take(&mut self, arrival: Arrival<'_, T>, receive_time: i64);
-    /// The outcome of that request, if it is there.
+    /// Takes the outcome of the awaited request, if it has arrived.
     fn outcome(&mut self) -> Option<Result<Vec<u8>, AnswerError>>;
 }
 
-/// Asks and waits for the answer: what follows its result.
+/// Sends a request and waits for its answer. Returns the bytes after the result code.
 pub(crate) fn ask<T: Copy>(
     connection: &mut Connection<T>,
     around: &Surroundings<'_>,
@@ -77,7 +77,7 @@ pub(crate) fn ask<T: Copy>(
     }
 }
 
-/// Says hello: the first question of a connection, which tells a missing route from a missing program.
+/// Sends the first request of a connection, which distinguishes a missing route from a missing program.
 pub(crate) fn greet<T: Copy>(
     connection: &mut Connection<T>,
     around: &Surroundings<'_>,
@@ -98,32 +98,32 @@ pub(crate) fn greet<T: Copy>(
             let hint = format!("the PLC is not {}: set net_id to its AMS NetId", connection.net_id());
             Err(Lost::Router { host: connection.host().to_owned(), source, hint }.into())
         }
-        // The router answers: what is missing is the program.
+        // The router answers, so only the program is missing.
         Err(AnswerError::Ads(error)) => Ok(Err(error)),
     }
 }
 
-/// The tables of a program.
+/// Tables of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
-    /// Its symbol version, where it has one.
+    /// Symbol version, if there is one.
     pub(crate) version: Option<u8>,
-    /// How much there is.
+    /// Numbers of entries and sizes of the tables.
     pub(crate) info: UploadInfo,
-    /// Its symbols.
+    /// Symbol table.
     pub(crate) symbols: Vec<u8>,
-    /// Its data types.
+    /// Table of data types.
     pub(crate) types: Vec<u8>,
 }
 
-/// Why there are no tables.
+/// Reason why there are no tables.
 #[derive(Debug)]
 pub(crate) struct NoTables {
-    /// The symbol version, where there is one all the same.
+    /// Symbol version, if there still is one.
     pub(crate) version: Option<u8>,
-    /// Why.
+    /// Cause.
     pub(crate) why: String,
-    /// There is no program.
+    /// Whether there is no program.
     pub(crate) is_absent: bool,
 }
 
@@ -142,7 +142,7 @@ fn read<T: Copy>(
     }))
 }
 
-/// Uploads the tables of a program; or says why there are none.
+/// Uploads the tables of a program, or returns why there are none.
 pub(crate) fn upload<T: Copy>(
     connection: &mut Connection<T>,
     around: &Surroundings<'_>,
@@ -171,7 +171,7 @@ pub(crate) fn upload<T: Copy>(
         Ok(symbols) => symbols,
         Err(error) => return none(error.to_string()),
     };
-    // Without data types there are still the plain symbols.
+    // Plain symbols can be read without data types.
     let types = table(GROUP_DATA_TYPES, info.types_bytes)?.unwrap_or_default();
     Ok(Ok(Program { version, info, symbols, types }))
 }

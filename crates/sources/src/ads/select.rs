@@ -1,4 +1,4 @@
-//! Which leaves of a program belong to which group. Pure.
+//! Assigns the leaves of a program to groups. Pure.
 
 use std::collections::HashSet;
 
@@ -9,24 +9,24 @@ use super::pattern;
 use super::plan;
 use super::table::{DataTypes, Symbol, Symbols, TableError};
 
-/// Channels of a stream at most: a limit of the store's layouts.
+/// Maximum channels of a stream, a limit of the store's layouts.
 const CHANNELS_MAX: usize = 4_096;
-/// Bytes of one value at most: a frame has at most 1 MiB.
+/// Maximum bytes of one value. A frame has at most 1 MiB.
 const VALUE_BYTES_MAX: u32 = 64 << 10;
 
-/// Troubles of one group that are kept: a damaged program could have a million.
+/// Maximum troubles kept for one group. A damaged program could have a million.
 const TROUBLES_MAX: usize = 10_000;
 
-/// What a group reads.
+/// Leaves that a group reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Its leaves, sorted by where they are.
+    /// Leaves, sorted by location.
     pub leaves: Vec<Leaf>,
-    /// What it asks for and does not get.
+    /// Requested symbols that cannot be read.
     pub troubles: Vec<Trouble>,
 }
 
-/// Chooses the leaves of groups from the tables of their program.
+/// Selects the leaves of groups from the tables of their program.
 pub fn select(groups: &[&GroupLayout], symbols: &[u8], types: &[u8]) -> (Vec<Selection>, Option<TableError>) {
     let (types, mut error) = DataTypes::read(types);
     let mut choosing = Choosing::new(groups, &types);
@@ -39,7 +39,7 @@ pub fn select(groups: &[&GroupLayout], symbols: &[u8], types: &[u8]) -> (Vec<Sel
     (choosing.end(None), error)
 }
 
-/// Chooses the leaves of groups from single entries, where the program uploads no table; `why` says why.
+/// Selects the leaves of groups from single entries, for a program that uploads no table. `why` is the reason.
 pub fn select_named(groups: &[&GroupLayout], entries: &[Vec<u8>], why: &str) -> Vec<Selection> {
     let types = DataTypes::default();
     let mut choosing = Choosing::new(groups, &types);
@@ -53,9 +53,9 @@ struct Choosing<'g, 't, 'a> {
     groups: &'g [&'g GroupLayout],
     splitting: Splitting<'t, 'a>,
     found: Vec<Selection>,
-    /// Which patterns of each group found something.
+    /// Patterns of each group that matched something.
     used: Vec<Vec<bool>>,
-    /// Leaves beyond [`CHANNELS_MAX`] of each group.
+    /// Number of leaves beyond [`CHANNELS_MAX`] in each group.
     beyond: Vec<u64>,
 }
 
@@ -151,7 +151,7 @@ fn trouble(group: &GroupLayout, symbol: &str, why: &str) -> Trouble {
     Trouble { stream: group.key.to_string(), symbol: symbol.to_owned(), why: why.to_owned() }
 }
 
-/// Name of the channel of a symbol in a group.
+/// Returns the channel name of a symbol in a group.
 pub fn channel_name<'n>(group: &GroupLayout, symbol: &'n str) -> &'n str {
     let strip = group.strip.len();
     match symbol.get(..strip) {

@@ -1,5 +1,5 @@
-//! What is asked of a PLC, and when: its program first, then notifications and readings until it changes, goes, or the
-//! source stops. Handles are given back at the end of each.
+//! Session with a PLC. Looks at the program first, then reads and subscribes until the program changes or disappears,
+//! or the source stops. Deletes its notification handles at the end of each.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,30 +17,30 @@ use super::wire::{AnswerError, Request, Transmission};
 use crate::config::ReadMode;
 use crate::counts::add;
 
-/// AMS port of a PLC's system: it answers where no program runs, and knows that the PLC is in Config.
+/// AMS port of a PLC's system service. It answers even without a program and knows whether the PLC is in Config.
 const SYSTEM_PORT: u16 = 10_000;
-/// Requests of a kind under way while many are to be made.
+/// Maximum requests of one kind in flight, if there are many to send.
 const WINDOW: usize = 8;
-/// Readings of one group under way: where answers take longer than a cycle.
+/// Maximum cyclic reads of one group in flight, for answers that take longer than a cycle.
 const FLIGHTS_MAX: usize = 4;
-/// Requests without an answer in a row that end a connection.
+/// Consecutive timeouts that end a connection.
 const TIMEOUTS_MAX: u32 = 3;
-/// Time until a PLC without a program is asked again.
+/// Pause before a PLC without a program is asked again.
 const NO_PROGRAM_PAUSE: Duration = Duration::from_secs(2);
-/// Time between two looks at the program that changes, at the least.
+/// Minimum time between two looks at a changing program.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
-/// How long giving back handles may take when the source stops.
+/// Maximum time for deleting handles when the source stops.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often the program's symbol version is looked at by the PLC.
+/// Interval at which the PLC checks the program's symbol version.
 const VERSION_CYCLE: Duration = Duration::from_millis(1);
 
-/// A reading's clock.
+/// Clock of a group's cyclic reads.
 #[derive(Debug)]
 struct Ticks {
     period: Duration,
     start: Instant,
     first_number: u64,
-    /// Ticks since `start` of the next reading.
+    /// Number of ticks from `start` to the next reading.
     next: u64,
 }
 
@@ -55,7 +55,7 @@ impl Ticks {
     }
 }
 
-/// Returns how many cycles a time lasts, by the nearest.
+/// Returns the number of cycles in a time, rounded to nearest.
 fn cycles_in(time: Duration, cycle: Duration) -> u64 {
     let cycle = cycle.as_nanos().max(1);
     u64::try_from((time.as_nanos() + cycle / 2) / cycle).unwrap_or(u64::MAX)
@@ -77,26 +77,26 @@ impl Asking<Tag> for (&mut PlcReceiver, u32) {
     }
 }
 
-/// AMS ports, each once, ascending.
+/// Returns the AMS ports without duplicates, ascending.
 fn distinct(ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
     ports.collect()
 }
 
-/// One connection at work.
+/// A session on one connection.
 pub(crate) struct Session<'a> {
     pub(crate) layout: &'a AdsLayout,
     pub(crate) around: Surroundings<'a>,
     pub(crate) connection: Connection<Tag>,
     pub(crate) intake: &'a mut PlcReceiver,
-    /// What of each group of the layout outlasts this connection.
+    /// State of each group of the layout that outlasts this connection.
     pub(crate) past: &'a mut Vec<GroupPast>,
     asked: u32,
     ticks: BTreeMap<usize, Ticks>,
-    /// Notifications to be added: group and part.
+    /// Notifications to add, as group and part.
     to_add: VecDeque<(usize, usize)>,
     to_delete: VecDeque<(u16, u32)>,
     next_flight: u32,
-    /// AMS ports of groups at which there is no program.
+    /// AMS ports of groups that have no program.
     absent: Vec<u16>,
 }
 
@@ -187,7 +187,8 @@ impl<'a> Session<'a> {
         answer
     }
 
-    /// Looks at the program: state, tables, what each group reads. Says whether there is one.
+    /// Looks at the program: its state, its tables, and the selection of each group. Returns whether there is a
+    /// program.
     fn look(&mut self) -> Result<bool, Halt> {
         let port = self.layout.target.port;
         let mut asking = (&mut *self.intake, self.asked);
@@ -247,7 +248,7 @@ impl<'a> Session<'a> {
         Ok(true)
     }
 
-    /// There is no program at the port: the system knows why.
+    /// Records that the port has no program, with the state from the system service.
     fn without_program(&mut self, port: u16, error: AdsError) -> Result<(), Halt> {
         tracing::warn!(source = self.layout.name, "AMS port {port}: {error}; asked again every few seconds");
         let state = self.ask(SYSTEM_PORT, &Request::State)?;
@@ -304,7 +305,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Decides how each group comes, and begins.
+    /// Plans the subscriptions and reads of each group, and starts reading.
     fn plan(&mut self) -> Result<(), Halt> {
         self.ticks.clear();
         self.to_add.clear();
@@ -349,7 +350,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// From now on a group is read instead of notified.
+    /// Switches a group from notifications to cyclic reads.
     fn read_instead(&mut self, g: usize, why: &str) -> Result<(), Halt> {
         self.to_add.retain(|(group, _)| *group != g);
         self.to_delete.extend(self.intake.take_handles(Some(g)));
@@ -374,7 +375,7 @@ impl<'a> Session<'a> {
         group.add_parts(blocks);
         let start = Instant::now();
         let first_number = match group.past.newest {
-            // The PLC's clock, or ours before it was set, numbered it: only the time since is known to be right.
+            // The number came from the PLC's clock, or from ours before it was set. Only the elapsed time is reliable.
             Some((number, at)) => number + cycles_in(start.saturating_duration_since(at), period).max(1),
             None => u64::try_from((self.around.now)()).unwrap_or(0) / period_ns,
         };
@@ -382,10 +383,10 @@ impl<'a> Session<'a> {
         self.cut_requests(g);
     }
 
-    /// Makes the requests of a reading from the group's parts.
+    /// Makes the requests of a cyclic read from the group's parts.
     fn cut_requests(&mut self, g: usize) {
         let group = &self.intake.groups[g];
-        // Parts that were split stand before those that took their place.
+        // Parts that were split precede their replacements.
         let parts: Vec<plan::MemoryBlock> = group.parts.iter().map(BlockPart::block).collect();
         let first = group.parts.iter().position(|part| part.active).unwrap_or(0);
         let requests: Vec<_> = plan::requests(&parts[first..], 1)
@@ -399,7 +400,7 @@ impl<'a> Session<'a> {
         self.intake.readings.insert(g, GroupReading { requests, places, ..GroupReading::default() });
     }
 
-    /// Readings and notifications, until the program has to be looked at again.
+    /// Reads and takes notifications until the program has to be looked at again.
     fn serve(&mut self) -> Result<(), Halt> {
         let mut look_at_state = Instant::now() + STATE_PERIOD;
         loop {
@@ -437,7 +438,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds and ends notifications, some at a time.
+    /// Sends a limited number of additions and deletions of notifications.
     fn send_more(&mut self) -> Result<(), Halt> {
         self.to_delete.append(&mut std::mem::take(&mut self.intake.wanted.unwanted).into());
         while self.intake.wanted.deleting < WINDOW
@@ -463,7 +464,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Begins a reading of a group, if it is time.
+    /// Starts a cyclic read of a group if it is due.
     fn tick(&mut self, g: usize, now: Instant) -> Result<(), Halt> {
         let (Some(ticks), Some(reading)) = (self.ticks.get_mut(&g), self.intake.readings.get_mut(&g)) else {
             return Ok(());
@@ -475,7 +476,7 @@ impl<'a> Session<'a> {
         let tick = elapsed / ticks.period.as_nanos() as u64;
         ticks.next = tick + 1;
         if reading.flights.len() >= FLIGHTS_MAX || !reading.refused.is_empty() {
-            // Not read: the next number says that one is missing.
+            // Skipped: the gap in numbers shows it.
             return Ok(());
         }
         let number = ticks.first_number + tick;
@@ -493,7 +494,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Does what arrivals ask for.
+    /// Acts on the requests that arrivals left.
     fn react(&mut self) -> Result<(), Halt> {
         for (g, rate) in std::mem::take(&mut self.intake.wanted.too_fast) {
             let group = &mut self.intake.groups[g];
@@ -519,7 +520,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A notification was refused: its values one by one, or the group read, or the symbol missing.
+    /// Handles a refused notification: splits its values, reads the group instead, or gives up the symbol.
     fn refused(&mut self, g: usize, part: usize, error: AdsError) -> Result<(), Halt> {
         const NO_MORE_HANDLES: u32 = 0x716;
         let values = self.intake.groups[g].parts[part].leaves.len();
@@ -538,7 +539,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Reads the values of refused blocks one by one, so that one bad value does not hide its neighbours.
+    /// Reads the values of refused blocks one by one, so that one bad value does not affect its neighbours.
     fn split_reading(&mut self, g: usize) {
         let Some(reading) = self.intake.readings.remove(&g) else { return };
         let group = &mut self.intake.groups[g];
@@ -565,13 +566,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives back all handles and waits until nothing is under way: what comes later would be taken for something else.
+    /// Deletes all handles and waits until nothing is in flight, so that late answers are not mistaken for others.
     fn give_back(&mut self) -> Result<(), Halt> {
         self.to_add.clear();
         self.ticks.clear();
         self.intake.readings.clear();
         loop {
-            // Answers that come meanwhile may bring handles.
+            // Answers received meanwhile may bring new handles.
             self.to_delete.extend(self.intake.take_handles(None));
             self.send_more()?;
             if self.to_delete.is_empty() && self.connection.pending() == 0 {
@@ -582,7 +583,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives back handles when the source stops; the wake is no longer looked at.
+    /// Deletes handles when the source stops. The wake pipe is no longer checked.
     fn take_leave(&mut self) {
         self.around.wake = None;
         let until = Instant::now() + FAREWELL;
@@ -600,7 +601,7 @@ impl<'a> Session<'a> {
         self.intake.hand_over();
     }
 
-    /// Nothing is heard any more: a frame says so.
+    /// Writes a state frame to say that the connection is lost.
     pub(crate) fn say_lost(&mut self) {
         let now = (self.around.now)();
         self.intake.state_frame(None, now);

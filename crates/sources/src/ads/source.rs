@@ -1,4 +1,4 @@
-//! A PLC as a source: its thread, which connects, reads, and connects again.
+//! A PLC as a source: its thread, which connects, reads and reconnects.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::PipeReader;
@@ -19,19 +19,20 @@ use crate::start::StartError;
 use crate::throttle::Throttle;
 use crate::worker::{Worker, woken_within};
 
-/// Pause before the first attempt to connect again; it doubles up to the longest.
+/// Pause before the first reconnect. It doubles up to the maximum.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Starts sources that read PLCs.
+/// Starter of sources that read PLCs.
 #[derive(Debug)]
 pub struct PlcSource;
 
 impl PlcSource {
-    /// Starts the thread of a PLC. That it is not there yet, or has no route, is no error: it is tried again and again.
+    /// Starts the thread of a PLC. A PLC that is unreachable or has no route is not an error; the thread keeps
+    /// retrying.
     ///
     /// # Errors
-    /// Where the stream of its state, or the thread, cannot be had.
+    /// If the stream of its state cannot be resolved or the thread cannot be started.
     pub fn start(layout: AdsLayout, sink: Arc<dyn Sink>, now: Now) -> Result<RunningPlc, StartError> {
         let name = layout.name.clone();
         let address = layout.target.host.clone();
@@ -47,14 +48,14 @@ impl PlcSource {
     }
 }
 
-/// A source at work. Dropping it stops it.
+/// A running source. Dropping it stops it.
 #[derive(Debug)]
 pub struct RunningPlc {
     /// Name of the source.
     pub name: String,
-    /// Where the PLC is.
+    /// Host of the PLC.
     pub address: String,
-    /// What it counted so far.
+    /// Counters.
     pub counts: Arc<AdsCounts>,
     worker: Worker,
 }
@@ -65,13 +66,13 @@ impl RunningPlc {
         self.worker.begin_stop();
     }
 
-    /// Gives back what the PLC keeps for it, then ends the thread. Returns once it has ended.
+    /// Deletes the PLC's notification handles, then ends the thread. Returns once it has ended.
     pub fn stop(&mut self) {
         self.worker.stop();
     }
 }
 
-/// A time between half and all of `pause`, so that many clients of one PLC do not come at once.
+/// Returns a random time between half of `pause` and `pause`, so that clients of one PLC do not all connect at once.
 fn jittered(pause: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     pause / 2 + (pause / 2).mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64)
@@ -103,10 +104,10 @@ fn connect_until_woken(layout: &AdsLayout, mut intake: PlcReceiver, counts: &Ads
             pause = PAUSE;
         }
         refusals = if matches!(lost, Lost::Refused { .. }) { refusals.saturating_add(1) } else { 0 };
-        // Nobody listens for a moment while a PLC starts: the next attempt tells, if it is no better.
+        // A starting PLC refuses connections for a moment. Report it only if the next attempt fails, too.
         if refusals != 1 {
             let text = lost.to_string();
-            // The same again and again is told now and then.
+            // Report repeated errors at a limited rate.
             if text != told {
                 intake.tell("warning", text.clone());
                 told = text;

@@ -1,5 +1,5 @@
-//! The tables a PLC uploads: its symbols (0xF00B) and its data types (0xF00E). Pure; nothing is copied that is not
-//! asked for, so a table of any size costs its bytes.
+//! Tables that a PLC uploads: its symbols (0xF00B) and its data types (0xF00E). Pure. Copies only what is requested, so
+//! memory is in proportion to the bytes of a table.
 //!
 //! A symbol:
 //!
@@ -27,12 +27,12 @@ use hashbrown::HashMap;
 use super::value::text;
 use super::wire::u32_at;
 
-/// Data types of one program at most; more are left out.
+/// Maximum data types of one program. Reading ends beyond them.
 const TYPES_MAX: usize = 1 << 18;
-/// Values of an enumeration that are kept for its description.
+/// Maximum values of an enumeration kept for its description.
 const ENUM_VALUES_MAX: usize = 32;
 
-/// Bytes of an entry before its texts.
+/// Size of an entry's fixed part, before its texts.
 const SYMBOL_BYTES: usize = 30;
 const TYPE_BYTES: usize = 42;
 
@@ -45,33 +45,33 @@ const FLAG_ATTRIBUTES: u32 = 0x1000;
 const FLAG_ENUM: u32 = 0x2000;
 const FLAG_STATIC: u32 = 0x20000;
 
-/// Why a table ends before its end.
+/// Error that ends reading of a table early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("offset {offset} of the {table}: {why}")]
 pub struct TableError {
-    /// Which table.
+    /// Table.
     pub table: &'static str,
-    /// First byte of the entry.
+    /// Offset of the entry's first byte.
     pub offset: usize,
-    /// What is wrong with it.
+    /// Cause.
     pub why: &'static str,
 }
 
-/// Sizes of both tables, from an answer for [`super::wire::GROUP_UPLOAD_INFO`].
+/// Sizes of both tables, from a read of [`super::wire::GROUP_UPLOAD_INFO`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UploadInfo {
-    /// Symbols.
+    /// Number of symbols.
     pub symbols: u32,
-    /// Bytes of their table.
+    /// Bytes of the symbol table.
     pub symbols_bytes: u32,
-    /// Data types.
+    /// Number of data types.
     pub types: u32,
-    /// Bytes of their table.
+    /// Bytes of the table of data types.
     pub types_bytes: u32,
 }
 
 impl UploadInfo {
-    /// Takes what was read; none if it is too short.
+    /// Parses the bytes read, or returns `None` if they are too few.
     pub fn parse(bytes: &[u8]) -> Option<UploadInfo> {
         (bytes.len() >= 16).then(|| UploadInfo {
             symbols: u32_at(bytes, 0),
@@ -86,14 +86,14 @@ fn u16_at(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, |b| u16::from_le_bytes(b) as usize)
 }
 
-/// Three texts, each with a 0 behind it, and what follows them.
+/// Splits off three texts, each followed by a 0, and returns them with the rest.
 fn texts(bytes: &[u8], lengths: [usize; 3]) -> Option<([&[u8]; 3], &[u8])> {
     let mut rest = bytes;
     let mut found: [&[u8]; 3] = [&[]; 3];
     for (text, length) in found.iter_mut().zip(lengths) {
         let (mine, after) = rest.split_at_checked(length)?;
         *text = mine;
-        // The 0 of the last text of an entry is missing in some tables.
+        // Some tables lack the 0 after an entry's last text.
         rest = after.get(1..).unwrap_or(&[]);
     }
     Some((found, rest))
@@ -102,27 +102,27 @@ fn texts(bytes: &[u8], lengths: [usize; 3]) -> Option<([&[u8]; 3], &[u8])> {
 /// A symbol of a PLC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Its full name, as `MAIN.pressure`.
+    /// Full name, such as `MAIN.pressure`.
     pub name: Cow<'a, str>,
     /// Index group.
     pub group: u32,
     /// Index offset.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Its base type; see [`super::leaf`].
+    /// Base type; see [`super::leaf`].
     pub base: u32,
-    /// Name of its type.
+    /// Name of the type.
     pub type_name: Cow<'a, str>,
     /// Comment in the program.
     pub comment: Cow<'a, str>,
 }
 
 impl<'a> Symbol<'a> {
-    /// Takes one entry: also the answer to a look-up by name.
+    /// Parses one entry, from a table or from the answer to a lookup by name.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the entry is malformed, with the reason.
     pub fn parse(entry: &'a [u8]) -> Result<Symbol<'a>, &'static str> {
         let head = entry.get(..SYMBOL_BYTES).ok_or("it is shorter than the head of a symbol")?;
         let lengths = [u16_at(head, 24), u16_at(head, 26), u16_at(head, 28)];
@@ -140,7 +140,7 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// Cuts a table into entries that begin with their length.
+/// Iterator over entries that begin with their length.
 #[derive(Clone, Debug)]
 struct Entries<'a> {
     table: &'static str,
@@ -163,12 +163,12 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// The symbols of a table. After an error there are no more.
+/// Iterator over the symbols of a table. It ends after an error.
 #[derive(Clone, Debug)]
 pub struct Symbols<'a>(Entries<'a>);
 
 impl<'a> Symbols<'a> {
-    /// Of the bytes of a table.
+    /// Reads the bytes of a table.
     pub fn new(bytes: &'a [u8]) -> Symbols<'a> {
         Symbols(Entries { table: "symbol table", bytes, at: 0 })
     }
@@ -194,13 +194,13 @@ impl<'a> Iterator for Symbols<'a> {
 pub struct DataType<'a> {
     /// Name of the type, or of the member.
     pub name: Cow<'a, str>,
-    /// Name of the type it is made of: of its elements, of what it stands for, of the member.
+    /// Name of the underlying type: that of its elements, of what it is an alias for, or of the member.
     pub type_name: Cow<'a, str>,
     /// Comment in the program.
     pub comment: Cow<'a, str>,
-    /// Bytes; of a member that is some bits, bits.
+    /// Size in bytes, or in bits for a bit member.
     pub size: u32,
-    /// Where a member is in its structure, in bytes or bits.
+    /// Offset of a member in its structure, in bytes or bits.
     pub offset: u32,
     /// Base type.
     pub base: u32,
@@ -235,32 +235,32 @@ impl<'a> DataType<'a> {
         })
     }
 
-    /// Lower bound and number of elements of each dimension; none for what is no array.
+    /// Returns the lower bound and number of elements of each dimension. Empty unless it is an array.
     pub fn dimensions(&self) -> impl Iterator<Item = (i32, u32)> + 'a {
         self.dimensions.chunks_exact(8).map(|d| (u32_at(d, 0) as i32, u32_at(d, 4)))
     }
 
-    /// Whether it is an array.
+    /// Reports whether this is an array.
     pub fn is_array(&self) -> bool {
         !self.dimensions.is_empty()
     }
 
-    /// Whether it has members.
+    /// Reports whether this has members.
     pub fn is_structure(&self) -> bool {
         self.members > 0
     }
 
-    /// Whether size and offset are bits.
+    /// Reports whether size and offset count bits.
     pub fn is_bits(&self) -> bool {
         self.flags & FLAG_BITS != 0
     }
 
-    /// Whether a member lies elsewhere than in its structure.
+    /// Reports whether a member lies outside its structure.
     pub fn is_elsewhere(&self) -> bool {
         self.flags & FLAG_STATIC != 0 || self.offset == u32::MAX
     }
 
-    /// Its members; one that is damaged ends them.
+    /// Iterates over the members, ending after a damaged one.
     pub fn members(&self) -> impl Iterator<Item = Result<DataType<'a>, TableError>> + 'a {
         let mut entries = Entries { table: "data type's members", bytes: self.rest, at: 0 };
         let mut failed = false;
@@ -280,7 +280,7 @@ impl<'a> DataType<'a> {
         })
     }
 
-    /// Name and number of each value, if it is an enumeration; as far as they can be read.
+    /// Returns name and number of each value of an enumeration, or nothing if they cannot be read.
     pub fn enum_values(&self) -> Vec<(Cow<'a, str>, i64)> {
         if self.flags & FLAG_ENUM == 0 || !matches!(self.size, 1 | 2 | 4 | 8) {
             return Vec::new();
@@ -332,21 +332,20 @@ impl<'a> DataType<'a> {
         Some(values)
     }
 
-    /// Signed base types: INT, DINT, SINT, LINT.
+    /// Reports whether the base type is signed: INT, DINT, SINT or LINT.
     fn is_signed(&self) -> bool {
         matches!(self.base, 2 | 3 | 16 | 20)
     }
 }
 
-/// The data types of a program by name.
+/// Data types of a program, by name.
 #[derive(Debug, Default)]
 pub struct DataTypes<'a> {
     by_name: HashMap<Cow<'a, str>, DataType<'a>>,
 }
 
 impl<'a> DataTypes<'a> {
-    /// Of the bytes of a table, and what was wrong with the first entry that could not be read; those after it are
-    /// left out.
+    /// Reads a table. Returns its types up to the first entry that cannot be read, and the error of that entry.
     pub fn read(bytes: &'a [u8]) -> (DataTypes<'a>, Option<TableError>) {
         let mut entries = Entries { table: "table of data types", bytes, at: 0 };
         let mut types = DataTypes::default();
@@ -368,17 +367,17 @@ impl<'a> DataTypes<'a> {
         (types, None)
     }
 
-    /// The type of a name.
+    /// Returns the type of a name.
     pub fn get(&self, name: &str) -> Option<&DataType<'a>> {
         self.by_name.get(name)
     }
 
-    /// Number of types.
+    /// Counts the types.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether there are no types.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

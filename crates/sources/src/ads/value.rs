@@ -1,13 +1,13 @@
-//! Values of a PLC: from the bytes of its memory to cells of a frame.
+//! Converts values from a PLC's memory to cells of a frame.
 
 use std::borrow::Cow;
 
 use strongback_store::{ArrayRef, ChannelIndex, ChannelType, ElementType, FrameBatch, Value};
 
-/// What the bytes of a leaf are.
+/// Encoding of a leaf's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
-    /// A number, or a truth value in a byte.
+    /// A number, or a Boolean in a byte.
     Plain(ElementType),
     /// One bit of a byte.
     Bit(u8),
@@ -15,11 +15,11 @@ pub enum ValueKind {
     Text,
     /// WSTRING: UTF-16 up to a 0.
     WideText,
-    /// Many numbers.
+    /// An array of numbers.
     Array(ElementType),
 }
 
-/// Bytes as text: UTF-8 where they are, else Windows-1252, as TwinCAT writes STRING. Every sequence of bytes is text.
+/// Decodes bytes as UTF-8 if valid, or else as Windows-1252, which TwinCAT uses for STRING. Never fails.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -28,7 +28,7 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 fn windows_1252(byte: u8) -> char {
-    /// 0x80 to 0x9F; the five that are not given away stand for themselves.
+    /// Characters for 0x80 to 0x9F. The five unassigned ones map to themselves.
     const HIGH: [char; 32] = [
         '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}', '‘',
         '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
@@ -44,7 +44,7 @@ fn utf16(bytes: &[u8]) -> String {
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// A number, or a truth value in a byte: any but 0. This is most of what a PLC sends.
+/// Decodes a number, or a Boolean in a byte, where any value but 0 is true. This is most of what a PLC sends.
 #[inline]
 fn plain(element: ElementType, bytes: &[u8]) -> Option<Value<'static>> {
     Some(match element {
@@ -62,7 +62,7 @@ fn plain(element: ElementType, bytes: &[u8]) -> Option<Value<'static>> {
     })
 }
 
-/// A number as one of an enumeration's.
+/// Decodes a number to compare with those of an enumeration.
 fn integer(element: ElementType, bytes: &[u8]) -> Option<i64> {
     Some(match plain(element, bytes)? {
         Value::I8(v) => v.into(),
@@ -72,14 +72,15 @@ fn integer(element: ElementType, bytes: &[u8]) -> Option<i64> {
         Value::U8(v) => v.into(),
         Value::U16(v) => v.into(),
         Value::U32(v) => v.into(),
-        // As the program has it: 64 bits.
+        // Enumerations have signed 64-bit numbers.
         Value::U64(v) => v as i64,
         _ => return None,
     })
 }
 
 impl ValueKind {
-    /// Adds the name of the number in `bytes`, or the number as text if it has none. Says whether there was one.
+    /// Adds the name of the number in `bytes`, or the number as text if it has no name. Returns `false` if there is no
+    /// number.
     pub fn push_name(
         self,
         names: &[(i64, String)],
@@ -96,7 +97,7 @@ impl ValueKind {
         true
     }
 
-    /// The type of its channel.
+    /// Returns the type of its channel.
     pub fn channel_type(self) -> ChannelType {
         match self {
             ValueKind::Plain(element) => element.channel_type(),
@@ -106,8 +107,8 @@ impl ValueKind {
         }
     }
 
-    /// Adds the value in `bytes` to the open frame of a batch. Says whether there was one: bytes of another length
-    /// than the kind's hold none.
+    /// Adds the value in `bytes` to the open frame of a batch. Returns `false` if the length of `bytes` does not fit
+    /// the kind.
     #[inline]
     pub fn push(self, bytes: &[u8], channel: ChannelIndex, batch: &mut FrameBatch) -> bool {
         match self {
@@ -125,7 +126,7 @@ impl ValueKind {
             }
             ValueKind::WideText => batch.push(channel, Value::String(&utf16(bytes))),
             ValueKind::Array(ElementType::Bool) => {
-                // A PLC's TRUE is any byte but 0.
+                // In a PLC, any byte but 0 is TRUE.
                 let truths: Vec<bool> = bytes.iter().map(|byte| *byte != 0).collect();
                 batch.push_array(channel, &truths);
             }
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// The value that bytes of a kind make, as text; none if they make none.
+    /// Returns the value that bytes of a kind make, as text, or `None` if they make none.
     fn value(kind: ValueKind, bytes: &[u8]) -> Option<String> {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream: StreamId(0), receive_time: 0, source_time: None, sequence: None });
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(text(ValueKind::Text, b""), "String(\"\")");
         let wide: Vec<u8> = "Größe 🚀\0x".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(text(ValueKind::WideText, &wide), "String(\"Größe 🚀\")");
-        // Half a pair, and half a unit.
+        // Half of a surrogate pair, and half of a code unit.
         assert_eq!(text(ValueKind::WideText, &[0x3d, 0xd8, 0x41]), "String(\"\u{fffd}\")");
     }
 }

@@ -1,22 +1,22 @@
-//! AMS over TCP as bytes: messages, the requests this client makes, the answers and notifications it gets. Pure.
+//! AMS over TCP as bytes: messages, this client's requests, and the answers and notifications it receives. Pure.
 //!
 //! All numbers are little-endian. A message is
 //!
 //! | offset | field | notes |
 //! |---|---|---|
 //! | 0 | reserved u16 | 0 |
-//! | 2 | length u32 | of what follows: 32 and the data |
+//! | 2 | length u32 | of the rest: 32 and the data |
 //! | 6 | target NetId [6], port u16 | |
 //! | 14 | source NetId [6], port u16 | |
 //! | 22 | command u16 | |
-//! | 24 | flags u16 | 4: a request, 5: an answer; 4 on notifications, which nobody answers |
+//! | 24 | flags u16 | 4: a request, 5: an answer; 4 on notifications, which are not answered |
 //! | 26 | data length u32 | |
-//! | 30 | error u32 | of the routers on the way |
-//! | 34 | invoke id u32 | an answer has that of its request |
-//! | 38 | data | an answer's begins with a u32 result |
+//! | 30 | error u32 | from routers on the way |
+//! | 34 | invoke id u32 | an answer repeats that of its request |
+//! | 38 | data | of an answer: begins with a u32 result code |
 //!
-//! [`Request`] is everything this client can say to a PLC. No variant writes: what reads only cannot be made to do
-//! anything else by a defect further up.
+//! [`Request`] holds everything this client can send to a PLC. No variant writes, so no defect further up can make a
+//! read-only client write.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub const TCP_PORT: u16 = 48_898;
 pub const TCP_HEADER_BYTES: usize = 6;
 /// Bytes of the AMS header.
 pub const AMS_HEADER_BYTES: usize = 32;
-/// Most sub-commands of a sum request: what Beckhoff recommends.
+/// Maximum sub-commands of a sum request, as Beckhoff recommends.
 pub const SUM_MAX: usize = 500;
-/// Largest message taken, with its headers: a symbol table of 64 MiB.
+/// Maximum size of a received message with its headers, enough for a symbol table of 64 MiB.
 pub const MESSAGE_BYTES_MAX: usize = (64 << 20) + 64;
 
 const FLAG_REQUEST: u16 = 4;
@@ -45,69 +45,69 @@ const DELETE_NOTIFICATION: u16 = 7;
 const NOTIFICATION: u16 = 8;
 const READ_WRITE: u16 = 9;
 
-/// One byte that rises when the program's symbols change.
+/// Index group of the symbol version: one byte that increases when the program's symbols change.
 pub const GROUP_SYMBOL_VERSION: u32 = 0xF008;
 const GROUP_SYMBOL_BY_NAME: u32 = 0xF009;
-/// The symbol table.
+/// Index group of the symbol table.
 pub const GROUP_SYMBOLS: u32 = 0xF00B;
-/// The table of data types.
+/// Index group of the table of data types.
 pub const GROUP_DATA_TYPES: u32 = 0xF00E;
-/// Numbers and sizes of both.
+/// Index group of the number of entries and size of both tables.
 pub const GROUP_UPLOAD_INFO: u32 = 0xF00F;
 const GROUP_SUM_READ_EX: u32 = 0xF083;
 
-/// Bytes of a sub-command of a sum read.
+/// Size of a sub-command of a sum read.
 const SUB_BYTES: usize = 12;
-/// Bytes of the result of a sub-command.
+/// Size of a sub-command's result.
 const SUB_RESULT_BYTES: usize = 8;
 
-/// Memory of a PLC.
+/// A region of a PLC's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlcPlace {
-    /// Index group: which memory.
+    /// Index group, which selects the memory.
     pub group: u32,
-    /// Index offset: where in it.
+    /// Index offset in the group.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// When a PLC sends a notification.
+/// Condition for sending a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transmission {
     /// Every cycle.
     Cyclic,
-    /// When the bytes differ from those of the cycle before.
+    /// Any cycle in which the bytes differ from the previous one.
     OnChange,
 }
 
-/// What this client can ask.
+/// Requests of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Name and version of the program at the port.
     DeviceInfo,
-    /// Run, Stop, Config.
+    /// State of the PLC, such as Run, Stop or Config.
     State,
     /// Bytes of one place.
     Read(PlcPlace),
-    /// Bytes of up to [`SUM_MAX`] places, each with a result of its own.
+    /// Bytes of up to [`SUM_MAX`] places, each with its own result.
     SumRead(&'a [PlcPlace]),
-    /// The entry of a symbol table for one name.
+    /// Entry of the symbol table for one name.
     SymbolByName(&'a str),
-    /// Send the bytes of a place from now on.
+    /// Subscription to the bytes of a place.
     AddNotification {
-        /// What to send.
+        /// Memory to send.
         place: PlcPlace,
-        /// When.
+        /// Condition for sending.
         transmission: Transmission,
-        /// Time between two looks at it.
+        /// Interval between checks of the memory.
         cycle: Duration,
     },
-    /// No longer send those of a handle.
+    /// End of a subscription, by handle.
     DeleteNotification(u32),
 }
 
-/// A time as ADS has it: units of 100 ns. The crate `ads` sends milliseconds here, which makes a PLC send every cycle
+/// Converts a time to ADS units of 100 ns. The crate `ads` sends milliseconds here, which makes a PLC send every cycle
 /// of every symbol; Beckhoff's own AdsLib sends 100 ns units.
 pub fn ads_time(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() / 100).unwrap_or(u32::MAX)
@@ -125,7 +125,7 @@ impl Request<'_> {
         }
     }
 
-    /// What it does, for errors.
+    /// Returns its name, for errors.
     pub fn name(&self) -> &'static str {
         match self {
             Request::DeviceInfo => "device info",
@@ -138,7 +138,7 @@ impl Request<'_> {
         }
     }
 
-    /// Appends the message. Returns its command, which the answer has, too.
+    /// Appends the message. Returns its command, which the answer repeats.
     pub fn encode(&self, target: AmsAddress, source: AmsAddress, invoke_id: u32, out: &mut Vec<u8>) -> u16 {
         let start = out.len();
         out.extend_from_slice(&[0; TCP_HEADER_BYTES]);
@@ -170,7 +170,7 @@ impl Request<'_> {
                 places.iter().for_each(|place| put(&[place.group, place.offset, place.size]));
             }
             Request::SymbolByName(name) => {
-                // As AdsLib asks: room for an entry with three long names, and a terminated name.
+                // Same as AdsLib: room for an entry with three long names, and a NUL-terminated name.
                 put(&[GROUP_SYMBOL_BY_NAME, 0, 0x31E, name.len() as u32 + 1]);
                 out.extend_from_slice(name.as_bytes());
                 out.push(0);
@@ -180,7 +180,7 @@ impl Request<'_> {
                     Transmission::Cyclic => 3,
                     Transmission::OnChange => 4,
                 };
-                // A delay of 0: send at once, not gathered.
+                // A delay of 0 sends at once instead of batching.
                 put(&[place.group, place.offset, place.size, mode, 0, ads_time(cycle), 0, 0, 0, 0]);
             }
             Request::DeleteNotification(handle) => put(&[handle]),
@@ -188,63 +188,63 @@ impl Request<'_> {
     }
 }
 
-/// Why bytes of the network cannot be what they should be. `offset` counts from the first byte of what is named.
+/// Error in bytes from the network. `offset` counts from the first byte of the named part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The first two bytes are not those of a message: where the next one begins cannot be known.
+    /// Nonzero first two bytes, so the start of the next message is unknown.
     #[error("offset 0: the message starts with {found:#06x}, expected 0")]
     Reserved {
-        /// The bytes found.
+        /// Bytes found.
         found: u16,
     },
-    /// Its length is less than a header's or more than [`MESSAGE_BYTES_MAX`].
+    /// Message length less than a header or more than [`MESSAGE_BYTES_MAX`].
     #[error("offset 2: message length {found}, must be between 32 and {}", MESSAGE_BYTES_MAX)]
     MessageLength {
-        /// The length it says.
+        /// Stated length.
         found: u32,
     },
-    /// The lengths of the two headers differ.
+    /// Different lengths in the two headers.
     #[error("offset 26: data length {found}, but {has} bytes follow")]
     DataLength {
-        /// The length it says.
+        /// Stated length.
         found: u32,
-        /// Bytes there are.
+        /// Actual length in bytes.
         has: usize,
     },
-    /// Neither an answer nor a notification.
+    /// A message that is neither an answer nor a notification.
     #[error("offset 22: command {command} with flags {flags:#06x} is neither a response nor a notification")]
     Unasked {
-        /// Its command.
+        /// Command of the message.
         command: u16,
-        /// Its flags.
+        /// Flags of the message.
         flags: u16,
     },
-    /// It ends too soon.
+    /// Truncated data.
     #[error("offset {offset}: {what} is truncated, {needed} bytes are missing")]
     Short {
-        /// What ends.
+        /// Truncated part.
         what: &'static str,
-        /// Where.
+        /// Offset.
         offset: usize,
-        /// Bytes missing.
+        /// Number of missing bytes.
         needed: usize,
     },
-    /// A length in it is not that of what is there.
+    /// A stated length that differs from the actual one.
     #[error("offset {offset}: {what} is {found}, expected {has}")]
     Length {
-        /// What is wrong.
+        /// Part with the wrong length.
         what: &'static str,
-        /// Where.
+        /// Offset.
         offset: usize,
-        /// What it says.
+        /// Stated length.
         found: u32,
-        /// What is right.
+        /// Expected length.
         has: usize,
     },
 }
 
 impl WireError {
-    /// The label in metrics.
+    /// Returns the label in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             WireError::Reserved { .. } | WireError::MessageLength { .. } | WireError::DataLength { .. } => {
@@ -260,7 +260,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
-/// A word, 0 beyond the end: what calls it has looked at the length.
+/// Reads a word, or 0 beyond the end. Callers have checked the length.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
@@ -273,14 +273,14 @@ fn address_at(bytes: &[u8], at: usize) -> AmsAddress {
     AmsAddress { net_id: NetId(id), port: u16_at(bytes, at + 6) }
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// The answer to a request.
     Answer {
-        /// Command of both.
+        /// Command of the request and the answer.
         command: u16,
-        /// That of the request.
+        /// Invoke id of the request.
         invoke_id: u32,
     },
     /// A notification.
@@ -290,29 +290,29 @@ pub enum MessageKind {
 /// A message of a PLC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// Sender.
     pub source: AmsAddress,
-    /// What it is.
+    /// Kind.
     pub kind: MessageKind,
     /// Error of a router on the way, 0 if none.
     pub error: u32,
-    /// What follows the header.
+    /// Bytes after the header.
     pub data: &'a [u8],
 }
 
 /// A message cut from the bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut<'a> {
-    /// Bytes it takes.
+    /// Size of the message in bytes.
     pub size_bytes: usize,
-    /// The message, or why it is none; the next one follows all the same.
+    /// The message, or the error. The next message can be found either way.
     pub message: Result<Message<'a>, WireError>,
 }
 
-/// Cuts the first message from `bytes`; none if it is not there as a whole.
+/// Cuts the first message from `bytes`. Returns `None` if it is incomplete.
 ///
 /// # Errors
-/// Where nothing says where the next message begins: the connection is of no more use.
+/// If the start of the next message cannot be found, so the connection can no longer be used.
 pub fn cut(bytes: &[u8]) -> Result<Option<Cut<'_>>, WireError> {
     if bytes.len() < TCP_HEADER_BYTES {
         return Ok(None);
@@ -330,7 +330,7 @@ pub fn cut(bytes: &[u8]) -> Result<Option<Cut<'_>>, WireError> {
     Ok(Some(Cut { size_bytes, message: parse(message) }))
 }
 
-/// Bytes that the first message of `bytes` takes, as far as it says so yet.
+/// Returns the size of the first message of `bytes`, or the minimum if its length is not received yet.
 pub(crate) fn announced_bytes(bytes: &[u8]) -> usize {
     match bytes.len() < TCP_HEADER_BYTES {
         true => TCP_HEADER_BYTES + AMS_HEADER_BYTES,
@@ -353,16 +353,16 @@ fn parse(message: &[u8]) -> Result<Message<'_>, WireError> {
     Ok(Message { source: address_at(message, 14), kind, error: u32_at(message, 30), data })
 }
 
-/// Why an answer holds nothing.
+/// Reason why an answer has no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The PLC refused.
+    /// An error code of the PLC or a router.
     #[error(transparent)]
     Ads(#[from] AdsError),
-    /// It is not what was asked for.
+    /// A malformed answer.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// None came in time.
+    /// Timeout.
     #[error("no answer within the deadline")]
     TimedOut,
 }
@@ -372,10 +372,10 @@ fn code(code: u32) -> Result<(), AdsError> {
 }
 
 impl<'a> Message<'a> {
-    /// What follows the result of an answer.
+    /// Returns the bytes after the result code of an answer.
     ///
     /// # Errors
-    /// If a router or the PLC refused, or there is no result.
+    /// If a router or the PLC returned an error, or there is no result code.
     pub fn answer(&self) -> Result<&'a [u8], AnswerError> {
         code(self.error)?;
         let short = WireError::Short { what: "the result", offset: self.data.len(), needed: 4 };
@@ -385,11 +385,11 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The bytes of an answer to [`Request::Read`], [`Request::SumRead`] and [`Request::SymbolByName`], from what follows
-/// its result.
+/// Returns the bytes in an answer to [`Request::Read`], [`Request::SumRead`] or [`Request::SymbolByName`]. `answer`
+/// begins after the result code.
 ///
 /// # Errors
-/// If the length it says is not that of what is there.
+/// If the stated length differs from the actual one.
 pub fn read_bytes(answer: &[u8]) -> Result<&[u8], WireError> {
     let bytes = answer.get(4..).ok_or(WireError::Short { what: "the length", offset: 4 + answer.len(), needed: 4 })?;
     let found = u32_at(answer, 0);
@@ -399,10 +399,10 @@ pub fn read_bytes(answer: &[u8]) -> Result<&[u8], WireError> {
     Ok(bytes)
 }
 
-/// The handle in an answer to [`Request::AddNotification`].
+/// Returns the handle in an answer to [`Request::AddNotification`].
 ///
 /// # Errors
-/// If there is none.
+/// If the answer is too short.
 pub fn handle(answer: &[u8]) -> Result<u32, WireError> {
     match answer.len() {
         4.. => Ok(u32_at(answer, 0)),
@@ -410,10 +410,10 @@ pub fn handle(answer: &[u8]) -> Result<u32, WireError> {
     }
 }
 
-/// ADS state and device state in an answer to [`Request::State`].
+/// Returns ADS state and device state in an answer to [`Request::State`].
 ///
 /// # Errors
-/// If there are none.
+/// If the answer is too short.
 pub fn state(answer: &[u8]) -> Result<(u16, u16), WireError> {
     match answer.len() {
         4.. => Ok((u16_at(answer, 0), u16_at(answer, 2))),
@@ -421,7 +421,7 @@ pub fn state(answer: &[u8]) -> Result<(u16, u16), WireError> {
     }
 }
 
-/// Name of an ADS state.
+/// Returns the name of an ADS state.
 pub fn state_name(state: u16) -> &'static str {
     const NAMES: [&str; 20] = [
         "Invalid",
@@ -453,14 +453,14 @@ pub fn state_name(state: u16) -> &'static str {
 pub struct DeviceInfo {
     /// Name of the program.
     pub name: String,
-    /// Its version: major, minor, build.
+    /// Version: major, minor, build.
     pub version: (u8, u8, u16),
 }
 
-/// What an answer to [`Request::DeviceInfo`] says.
+/// Parses an answer to [`Request::DeviceInfo`].
 ///
 /// # Errors
-/// If it ends too soon.
+/// If the answer is too short.
 pub fn device_info(answer: &[u8]) -> Result<DeviceInfo, WireError> {
     let &[major, minor, low, high, ref name @ ..] = answer else {
         return Err(WireError::Short { what: "the device info", offset: 4 + answer.len(), needed: 4 - answer.len() });
@@ -470,13 +470,13 @@ pub fn device_info(answer: &[u8]) -> Result<DeviceInfo, WireError> {
     Ok(DeviceInfo { name, version: (major, minor, u16::from_le_bytes([low, high])) })
 }
 
-/// The results of a sum read: for each place its bytes, or why there are none.
+/// Iterates over the results of a sum read: the bytes of each place, or an error.
 ///
-/// Each value has the room that was asked for, whether it came or not (AdsDef.h: "expected lengths"); of a server that
-/// packs them by the lengths it returns, those are taken.
+/// Each value takes up the requested size, whether it was read or not (AdsDef.h: "expected lengths"). Results of a
+/// server that packs them by their returned lengths are accepted, too.
 ///
 /// # Errors
-/// If the results do not fit the places or the bytes there are.
+/// If the results do not fit the places or the bytes.
 pub fn sum_results<'a>(
     bytes: &'a [u8],
     places: &'a [PlcPlace],
@@ -496,7 +496,7 @@ pub fn sum_results<'a>(
     Ok(heads.chunks_exact(SUB_RESULT_BYTES).zip(places).enumerate().map(move |(i, (head, place))| {
         let length = u32_at(head, 4);
         let room = if has == asked { place.size } else { length };
-        // Together they are as long as the data.
+        // Together they are as long as `data`.
         let (mine, rest) = data.split_at_checked(room as usize).unwrap_or((data, &[]));
         data = rest;
         code(u32_at(head, 0))?;
@@ -509,20 +509,21 @@ pub fn sum_results<'a>(
     }))
 }
 
-/// 1970-01-01 in 100 ns since 1601-01-01.
+/// Unix epoch as a FILETIME: 1970-01-01 in 100 ns since 1601-01-01.
 const FILETIME_1970: i64 = 116_444_736_000_000_000;
 
-/// Nanoseconds since 1970 UTC of a FILETIME (100 ns since 1601); none for what is no time of this era, 0 above all.
+/// Converts a FILETIME (100 ns since 1601) to nanoseconds since 1970 UTC. Returns `None` for a time before 1970, such
+/// as 0, or one out of range.
 pub fn unix_ns(filetime: u64) -> Option<i64> {
     let since = i64::try_from(filetime).ok()?.checked_sub(FILETIME_1970)?;
     since.checked_mul(100).filter(|ns| *ns >= 0)
 }
 
-/// Bytes of one stamp of a notification before its samples, and of a sample before its data.
+/// Size of a notification's timestamp before its samples, and of a sample before its data.
 const STAMP_BYTES: usize = 12;
 const SAMPLE_BYTES: usize = 8;
 
-/// A notification whose lengths all fit.
+/// A notification with validated lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification<'a> {
     stamps: u32,
@@ -534,17 +535,17 @@ pub struct Notification<'a> {
 pub struct NotificationSample<'a> {
     /// FILETIME of the device.
     pub filetime: u64,
-    /// Whose it is.
+    /// Handle of the subscription.
     pub handle: u32,
-    /// The bytes.
+    /// Data.
     pub data: &'a [u8],
 }
 
 impl<'a> Notification<'a> {
-    /// Takes the data of a notification, and looks at every length in it.
+    /// Parses the data of a notification and validates all lengths.
     ///
     /// # Errors
-    /// The first length that does not fit.
+    /// If a length is wrong, with the first such length.
     pub fn parse(data: &'a [u8]) -> Result<Notification<'a>, WireError> {
         let Some(bytes) = data.get(8..) else {
             return Err(WireError::Short { what: "the notification", offset: data.len(), needed: 8 - data.len() });
@@ -580,13 +581,13 @@ impl<'a> Notification<'a> {
         Ok(Notification { stamps, bytes })
     }
 
-    /// Its samples in order.
+    /// Iterates over its samples in order.
     pub fn samples(&self) -> Samples<'a> {
         Samples { rest: self.bytes, stamps: self.stamps, samples: 0, filetime: 0 }
     }
 }
 
-/// Samples of a notification.
+/// Iterator over the samples of a notification.
 #[derive(Clone, Debug)]
 pub struct Samples<'a> {
     rest: &'a [u8],

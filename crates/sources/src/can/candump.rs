@@ -1,26 +1,26 @@
 //! Lines of `candump -l`: `(1635188455.029900) can0 0CF00400#607D84481400F084`.
 //!
-//! Three or eight digits of identifier; `#R` asks for data and has none; `##` and a digit of flags begin CAN FD.
+//! Identifiers have three or eight digits. `#R` is a remote frame without data. `##` and a digit of flags mark CAN FD.
 
 use super::CanId;
 use crate::rows::{TimeUnit, parse_time};
 
-/// Most bytes of a frame: those of CAN FD.
+/// Maximum bytes of a frame, that of CAN FD.
 const DATA_BYTES_MAX: usize = 64;
 
 /// A frame of the bus.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Frame {
     pub(super) id: CanId,
-    /// Whether it only asks for data.
+    /// Whether it is a remote frame, which only requests data.
     pub(super) is_remote: bool,
     pub(super) data: Vec<u8>,
 }
 
-/// Reads a line: its time in nanoseconds since 1970 UTC, its bus and its frame.
+/// Parses a line. Returns its time in nanoseconds since 1970 UTC, its bus and its frame.
 ///
 /// # Errors
-/// The column and what is wrong.
+/// If the line is malformed, with the column and the reason.
 pub(super) fn read(line: &str) -> Result<(i64, &str, Frame), (u32, String)> {
     let column = |part: &str| {
         let at = (part.as_ptr() as usize).saturating_sub(line.as_ptr() as usize).min(line.len());

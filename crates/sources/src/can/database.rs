@@ -1,4 +1,4 @@
-//! DBC databases: which bits of a message are which signal.
+//! DBC databases, which map bits of messages to signals.
 
 use std::collections::HashMap;
 
@@ -8,23 +8,23 @@ use strongback_store::{ChannelType, Value};
 use super::CanId;
 use crate::rows::Cell;
 
-/// Longest database that is read, in bytes.
+/// Maximum size of a database, in bytes.
 const DATABASE_BYTES_MAX: usize = 16 << 20;
 
-/// Name of what is no message: tools keep signals there that belong to none.
+/// Name of the pseudo-message under which tools keep signals that belong to no message.
 const NO_MESSAGE: &str = "VECTOR__INDEPENDENT_SIG_MSG";
 
-/// Why a database cannot be used.
+/// Error in a database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {reason}")]
 pub struct DatabaseError {
-    /// The file.
+    /// File name.
     pub file: String,
-    /// What is wrong.
+    /// Cause.
     pub reason: String,
 }
 
-/// Messages by their identifier.
+/// Messages of a database, indexed by identifier.
 #[derive(Clone, Debug, Default)]
 pub struct Database {
     messages: Vec<BusMessage>,
@@ -32,25 +32,26 @@ pub struct Database {
     j1939: Groups,
 }
 
-/// Messages of J1939. A frame belongs to the message of its sender and receiver; else to the only one that has its
-/// parameter group and sender; else to the only one of its group, or the only one that says nothing of who sends it.
+/// J1939 messages. A frame belongs to the message with its sender and receiver, or else to the only one with its
+/// parameter group and sender. Failing that, it belongs to the only one of its group, or to the only one of its group
+/// that states no sender.
 #[derive(Clone, Debug, Default)]
 struct Groups {
-    /// By the identifier without the priority.
+    /// Index by the identifier without its priority.
     by_identifier: HashMap<u32, usize>,
-    /// By group and the sender's address; `None` where several have both.
+    /// Index by group and sender address; `None` if several messages have both.
     by_sender: HashMap<(u32, u8), Option<usize>>,
-    /// By group; `None` where several have it.
+    /// Index by group; `None` if several messages have it.
     by_group: HashMap<u32, Option<usize>>,
 }
 
 impl Groups {
-    /// Bits of an identifier but for the priority.
+    /// Mask of an identifier without its priority.
     const WITHOUT_PRIORITY: u32 = 0x03FF_FFFF;
-    /// The address of a sender that has none: in databases, of any.
+    /// Sender address of a device without one, which databases use for any sender.
     const ANY_SENDER: u8 = 0xFE;
 
-    /// Takes a message; returns the one that it takes the place of, if there is one.
+    /// Adds a message. Returns the message that it replaces, if any.
     fn insert(&mut self, id: u32, index: usize) -> Option<usize> {
         let earlier = self.by_identifier.insert(id & Groups::WITHOUT_PRIORITY, index);
         let only = |known: &mut Option<usize>| *known = (*known == earlier && earlier.is_some()).then_some(index);
@@ -92,20 +93,20 @@ pub(super) struct Signal {
     coding: Coding,
     factor: f64,
     offset: f64,
-    /// Where it is multiplexed: when it is there.
+    /// Multiplexing condition, if any.
     only_at: Option<OnlyAt>,
 }
 
-/// A signal is there only where its multiplexor is there, with one of these values.
+/// Multiplexing condition: the signal is present only if its multiplexor is present with one of these values.
 #[derive(Clone, Debug)]
 struct OnlyAt {
-    /// The signal; none: the message has none.
+    /// Index of the multiplexor; `None` if the message has none.
     multiplexor: Option<usize>,
-    /// First and last of each range.
+    /// First and last value of each range.
     values: Vec<(u64, u64)>,
 }
 
-/// How the bits of a signal are a number.
+/// Encoding of a signal's bits as a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Coding {
     Unsigned,
@@ -114,18 +115,18 @@ enum Coding {
     F64,
 }
 
-/// The parameter group of a J1939 identifier: data page and format, and the group extension where it is a broadcast.
+/// Returns the parameter group of a J1939 identifier: data page, format, and, for a broadcast, the group extension.
 fn parameter_group(id: u32) -> u32 {
     let group = id >> 8 & 0x3_FFFF;
-    // Below 240 the low byte is the address it is sent to.
+    // For formats below 240, the low byte is the destination address.
     if group >> 8 & 0xFF < 240 { group & 0x3_FF00 } else { group }
 }
 
 impl Database {
-    /// Reads a database: UTF-8, or Windows-1252 as most tools write it. `file` names it in errors.
+    /// Parses a database in UTF-8, or in Windows-1252 as most tools write it. `file` names it in errors.
     ///
     /// # Errors
-    /// Where it is no DBC, or a signal has bits that no frame has.
+    /// If the text is not DBC, or a signal has bits that no frame has.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Database, DatabaseError> {
         let error = |reason: String| DatabaseError { file: file.to_owned(), reason };
         if bytes.len() > DATABASE_BYTES_MAX {
@@ -146,7 +147,7 @@ impl Database {
             let index = database.messages.len();
             let is_j1939 = is_j1939(&dbc, message.id);
             let (earlier, what) = match message.id {
-                // Signals of no message: its identifier would be that of a group.
+                // Signals of no message: the identifier would match that of a group.
                 _ if is_j1939 && message.name == NO_MESSAGE => (None, ""),
                 MessageId::Extended(id) if is_j1939 => {
                     (database.j1939.insert(id, index), "parameter group, sender and receiver")
@@ -164,7 +165,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Number of messages.
+    /// Counts the messages.
     pub fn messages(&self) -> usize {
         self.messages.len()
     }
@@ -182,14 +183,14 @@ impl Database {
     }
 }
 
-/// Whether frames are read alike by the signals of two messages, in whatever order, and whatever else is said of them.
+/// Reports whether the signals of two messages decode frames identically, regardless of their order and metadata.
 fn are_read_alike(a: &[Signal], b: &[Signal]) -> bool {
     fn by_name(signals: &[Signal]) -> Vec<&Signal> {
         let mut sorted: Vec<&Signal> = signals.iter().collect();
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
         sorted
     }
-    // Numbers of multiplexors depend on the order: their names do not.
+    // Compare multiplexors by name, because their indexes depend on the order.
     let only_at = |signal: &'_ Signal, all: &[Signal]| {
         let of = |of: &OnlyAt| (of.multiplexor.map(|at| all[at].name.clone()), of.values.clone());
         signal.only_at.as_ref().map(of)
@@ -199,7 +200,7 @@ fn are_read_alike(a: &[Signal], b: &[Signal]) -> bool {
     a.len() == b.len() && pairs.all(|(x, y)| number(x) == number(y) && only_at(x, a) == only_at(y, b))
 }
 
-/// Whether a message is one of J1939, as its own attribute, the database's default or its protocol say.
+/// Reports whether a message is a J1939 message, by its own attribute, the database's default or its protocol.
 fn is_j1939(dbc: &Dbc, id: MessageId) -> bool {
     if !matches!(id, MessageId::Extended(_)) {
         return false;
@@ -217,8 +218,8 @@ fn is_j1939(dbc: &Dbc, id: MessageId) -> bool {
     protocol.is_some_and(|attribute| matches!(&attribute.value, AttributeValue::String(text) if text.contains("J1939")))
 }
 
-/// Finds for each signal of a message when it is there: by `SG_MUL_VAL_`, which may name several multiplexors, each there
-/// only at values of another, or by the one multiplexor that there is.
+/// Determines the multiplexing condition of each signal of a message. `SG_MUL_VAL_` may name several multiplexors, each
+/// present only at values of another; otherwise the message has a single multiplexor.
 fn multiplexed(dbc: &Dbc, message: &can_dbc::Message, mut signals: Vec<Signal>) -> Result<Vec<Signal>, String> {
     use MultiplexIndicator::{MultiplexedSignal, Multiplexor, MultiplexorAndMultiplexedSignal};
     let multiplexors: Vec<usize> = (0..signals.len())
@@ -254,7 +255,7 @@ fn multiplexed(dbc: &Dbc, message: &can_dbc::Message, mut signals: Vec<Signal>) 
         signals[at].only_at = only_at;
     }
     for signal in &signals {
-        // As many steps upwards as there are signals lead to the top, or in a circle.
+        // As many steps up as there are signals end at the top, unless there is a cycle.
         let mut above = signal.only_at.as_ref().and_then(|of| of.multiplexor);
         for _ in 0..signals.len() {
             above = above.and_then(|at| signals[at].only_at.as_ref()?.multiplexor);
@@ -303,7 +304,7 @@ impl Signal {
         })
     }
 
-    /// The bits of the signal as a number; none where the frame is too short.
+    /// Returns the bits of the signal as a number, or `None` if the frame is too short.
     fn raw(&self, data: &[u8]) -> Option<u64> {
         let mut raw: u64 = 0;
         if self.little_endian {
@@ -315,7 +316,7 @@ impl Signal {
             }
             return Some(raw);
         }
-        // The most significant bit comes first: downwards in its byte, then on from the top of the next byte.
+        // The most significant bit comes first: down in its byte, then from the top of the next byte.
         let first = self.start_bit / 8 * 8 + (7 - self.start_bit % 8);
         if first + self.bits > data.len() * 8 {
             return None;
@@ -326,13 +327,13 @@ impl Signal {
         Some(raw)
     }
 
-    /// Whether J1939 says by this number that there is no value: the highest of whole bytes and what stands above 0xFA
-    /// of its first.
+    /// Reports whether J1939 reserves this number for "no value": for whole bytes, a most significant byte above 0xFA;
+    /// otherwise one of the two highest codes.
     fn is_not_there(&self, raw: u64) -> bool {
         match (self.coding, self.bits) {
             (Coding::F32 | Coding::F64, _) | (_, 1) => false,
             (_, 8 | 16 | 24 | 32 | 40 | 48 | 56 | 64) => raw >> (self.bits - 8) >= 0xFB,
-            // Both highest codes: in error, not available.
+            // The two highest codes: error, not available.
             (_, bits) => raw >= (u64::MAX >> (64 - bits)) - 1,
         }
     }
@@ -353,7 +354,7 @@ impl Signal {
 }
 
 impl BusMessage {
-    /// Whether a frame has a signal, as its multiplexors say.
+    /// Reports whether a frame has a signal, by its multiplexing conditions.
     fn is_there<'m>(&'m self, mut signal: &'m Signal, data: &[u8]) -> bool {
         while let Some(OnlyAt { multiplexor, values }) = &signal.only_at {
             let Some(above) = multiplexor.and_then(|at| self.signals.get(at)) else { return false };
@@ -366,7 +367,7 @@ impl BusMessage {
         true
     }
 
-    /// Signals that a frame has: the number of each, and its value or that it is unknown.
+    /// Decodes the signals present in a frame: appends the index of each, with its value or `Unknown`.
     pub(super) fn decode(&self, data: &[u8], out: &mut Vec<(usize, Cell<'static>)>) {
         for (index, signal) in self.signals.iter().enumerate() {
             if !self.is_there(signal, data) {
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!(database.messages(), 3);
         let mixed = CanId::Standard(291);
         let cell = |value| Cell::Value(value);
-        // Odd: bit 39 is the top of byte 4; nine bits: all of byte 4, and the top of byte 5.
+        // Odd: bit 39 is the top of byte 4. Nine bits: all of byte 4, and the top of byte 5.
         let data = [0xF0, 0x34, 0xF8, 0, 0x80, 0x7F, 0, 0];
         let want = [("Switch", Value::U8(0)), ("Low", Value::I16(-0x7CC)), ("Odd", Value::I16(-256))];
         assert_eq!(decoded(&database, mixed, &data), want.map(|(n, v)| (n.to_owned(), cell(v))));
@@ -422,13 +423,13 @@ mod tests {
         let want =
             [("Switch", Value::U8(1)), ("High", Value::F64(f64::from(0x1234) * 0.5 - 10.0)), ("Odd", Value::I16(1))];
         assert_eq!(decoded(&database, mixed, &data), want.map(|(n, v)| (n.to_owned(), cell(v))));
-        // A frame that ends early has what it has.
+        // A short frame has only the signals that fit.
         assert_eq!(decoded(&database, mixed, &[0x05]), [("Switch".to_owned(), cell(Value::U8(5)))]);
         let single = decoded(&database, CanId::Standard(292), &1.5f32.to_le_bytes());
         assert_eq!(single, [("Single".to_owned(), cell(Value::F32(1.5)))]);
     }
 
-    /// Two levels, with ranges: `B` is there where `A` is 1 or from 4 to 5, and says which of `C` and `D` is.
+    /// Two levels with ranges: `B` is present if `A` is 1 or from 4 to 5, and selects `C` or `D`.
     const NESTED: &str = "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n\
         BO_ 5 Nested: 8 A\n \
         SG_ A M : 0|8@1+ (1,0) [0|0] \"\" A\n \
@@ -448,7 +449,7 @@ mod tests {
             ([4, 2, 9], "A B D"),
             ([2, 2, 9], "A E"),
             ([3, 0, 9], "A"),
-            // What was the value of the whole without SG_MUL_VAL_.
+            // The value of the whole without SG_MUL_VAL_.
             ([0, 0, 9], "A"),
         ] {
             let names: Vec<String> =
@@ -488,11 +489,11 @@ mod tests {
         }
         let message = database.message(2);
         assert_eq!((message.signals[0].unit.as_str(), message.signals[0].description.as_str()), ("rpm", "how fast"));
-        // Sent to one address: that is no part of the group.
+        // Addressed to a single device, so the address is not part of the group.
         assert_eq!(parameter_group(0x18EA_2103), 0xEA00);
     }
 
-    /// A database of J1939 whose messages have one signal each: identifier, name and the signal's first bit.
+    /// Builds a J1939 database whose messages have one signal each, from identifier, name and the signal's first bit.
     fn groups(messages: &[(u32, &str, u8)]) -> Result<Database, DatabaseError> {
         let mut text = "VERSION \"\"\n\nNS_ :\n\nBS_:\n\nBU_: A\n\n".to_owned();
         for (id, name, bit) in messages {
@@ -503,7 +504,7 @@ mod tests {
         Database::parse(text.as_bytes(), "t.dbc")
     }
 
-    /// The message that frames are taken for.
+    /// Returns the name of the message that matches a frame.
     fn found(database: &Database, id: u32) -> Option<&str> {
         database.find(CanId::Extended(id)).map(|index| database.messages[index].name.as_str())
     }
@@ -513,15 +514,15 @@ mod tests {
         for order in [[0, 1], [1, 0]] {
             let both = [(0x18FF_0003, "OfThree", 0), (0x0CFF_0021, "OfOthers", 8)];
             let database = groups(&order.map(|at| both[at])).unwrap();
-            // Whatever the priority.
+            // The priority does not matter.
             assert_eq!(found(&database, 0x1CFF_0003), Some("OfThree"));
             assert_eq!(found(&database, 0x18FF_0021), Some("OfOthers"));
-            // Nobody says what others send.
+            // No message states what other senders send.
             assert_eq!(found(&database, 0x18FF_0044), None);
             let any = [(0x18FF_0003, "OfThree", 0), (0x18FF_00FE, "OfAny", 8)];
             let database = groups(&order.map(|at| any[at])).unwrap();
             assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&database, id)), [Some("OfThree"), Some("OfAny")]);
-            // Sent to one address: the receiver counts where the sender does not tell them apart.
+            // Addressed to a single device: the receiver decides if the sender is the same.
             let to = [(0x18EF_0403, "ToFour", 0), (0x18EF_0503, "ToFive", 8)];
             let database = groups(&order.map(|at| to[at])).unwrap();
             assert_eq!([0x18EF_0403, 0x18EF_0503].map(|id| found(&database, id)), [Some("ToFour"), Some("ToFive")]);
@@ -529,7 +530,7 @@ mod tests {
         }
         let one = groups(&[(0x18EF_0403, "One", 0)]).unwrap();
         assert_eq!([0x18EF_0603, 0x18EF_0404].map(|id| found(&one, id)), [Some("One"), Some("One")]);
-        // Signals of no message are not in the way of group 0.
+        // Signals of no message do not conflict with group 0.
         let torque = groups(&[(0x0C00_0003, "Torque", 0), (0x4000_0000, NO_MESSAGE, 8)]).unwrap();
         assert_eq!(found(&torque, 0x0C00_0027), Some("Torque"));
     }
@@ -553,7 +554,7 @@ mod tests {
         assert_eq!([0x18FF_0003, 0x18FF_0044].map(|id| found(&same, id)), [Some("New"), Some("New")]);
     }
 
-    /// Two messages of one sender, whose signals these lines define, and what else is said of the first one's.
+    /// Builds a database with two messages of one sender: the signal lines of each, and further lines on the first.
     fn twice(old: &str, new: &str, said: &str) -> Result<Database, DatabaseError> {
         let (old_id, new_id) = (0x18FF_0003_u32 | 1 << 31, 0x0CFF_0003_u32 | 1 << 31);
         let text = format!(
@@ -602,7 +603,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against bits taken one at a time from the definition of both byte orders.
+        /// Checks against single bits taken from the definition of both byte orders.
         #[test]
         fn bits_agree_with_a_slow_reader(
             data in proptest::array::uniform8(any::<u8>()), start_bit in 0..64_usize, bits in 1..=64_usize,
@@ -612,7 +613,7 @@ mod tests {
                 name: String::new(), kind: ChannelType::U64, unit: String::new(), description: String::new(),
                 start_bit, bits, little_endian, coding: Coding::Unsigned, factor: 1.0, offset: 0.0, only_at: None,
             };
-            // Places of its bits from the most significant to the least, as byte and bit of the byte.
+            // Positions of its bits from most to least significant, as byte and bit of the byte.
             let mut at = (start_bit / 8, start_bit % 8);
             let mut places = vec![at];
             for _ in 1..bits {

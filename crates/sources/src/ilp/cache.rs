@@ -1,4 +1,4 @@
-//! From the raw text of measurement and tags to a stream of the store, so that a line costs one lookup.
+//! Maps the raw text of measurement and tags to a stream of the store, so that a line costs one lookup.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -8,33 +8,33 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 use strongback_store::{ChannelIndex, ChannelType, StreamId};
 
-/// Entries that all writers share. When full it is emptied: a million spellings cost time, not memory.
+/// Maximum entries shared by all writers. A full cache is cleared, so a million spellings cost time but no memory.
 const SHARED_MAX: usize = 1 << 18;
-/// Entries that one writer keeps at hand without a lock.
+/// Maximum entries that one writer caches without a lock.
 const LOCAL_MAX: usize = 1 << 16;
-/// Fields from which on an entry keeps an index of them.
+/// Minimum fields for an entry to have an index.
 const INDEXED_MIN: usize = 8;
 
-/// A field of a stream, as lines spell it.
+/// A field of a stream, as spelled on lines.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownField {
     pub(crate) raw_name: Box<str>,
     /// Type of the value on the line.
     pub(crate) kind: ChannelType,
     pub(crate) channel: ChannelIndex,
-    /// Whether the channel is a second column because the type did not fit the first.
+    /// Whether the channel is a second column, because the type did not fit the first.
     pub(crate) conflict: bool,
 }
 
-/// What is known of a key: never changed, replaced when it grows.
+/// Immutable cache entry of a key. It is replaced when it grows.
 #[derive(Debug)]
 pub(crate) struct KeyEntry {
     key: Box<str>,
     hash: u64,
     pub(crate) stream: StreamId,
-    /// In the order in which lines brought them: the next line's fields are found by position.
+    /// Fields in the order seen on lines, so that those of the next line are found by position.
     pub(crate) fields: Vec<KnownField>,
-    /// Channels the store allows, once it has said that the stream has them all.
+    /// Maximum channels the store allows, once it reported that the stream has reached it.
     pub(crate) full: Option<usize>,
     index: HashTable<u16>,
 }
@@ -52,7 +52,7 @@ impl KeyEntry {
         KeyEntry { key: key.into(), hash: hash_of(key), stream, fields, full: None, index }
     }
 
-    /// The field of a name and type; `position` is where it stood in earlier lines.
+    /// Returns the field with a name and type. `position` is its position on earlier lines.
     #[inline]
     pub(crate) fn field(&self, position: usize, raw_name: &str, kind: ChannelType) -> Option<&KnownField> {
         let fits = |f: &&KnownField| f.kind == kind && *f.raw_name == *raw_name;
@@ -69,7 +69,7 @@ impl KeyEntry {
 
 #[inline]
 pub(crate) fn hash_of(text: &str) -> u64 {
-    // Seeded by the process: senders cannot choose keys that collide.
+    // Seeded per process, so that senders cannot choose colliding keys.
     FixedState::with_seed(seed()).hash_one(text.as_bytes())
 }
 
@@ -85,7 +85,7 @@ fn find<'a>(table: &'a Table, hash: u64, key: &str) -> Option<&'a Arc<KeyEntry>>
     table.find(hash, |e| *e.key == *key)
 }
 
-/// Puts an entry in the place of the one with its key, if any.
+/// Inserts an entry, or replaces the one with its key.
 fn put(table: &mut Table, entry: Arc<KeyEntry>, limit: usize) {
     if let Some(old) = table.find_mut(entry.hash, |e| e.key == entry.key) {
         *old = entry;
@@ -97,14 +97,14 @@ fn put(table: &mut Table, entry: Arc<KeyEntry>, limit: usize) {
     table.insert_unique(entry.hash, entry, |e| e.hash);
 }
 
-/// The entries of all writers.
+/// Entries of all writers.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCache {
     table: Mutex<(u64, Table)>,
 }
 
 impl SharedCache {
-    /// The entry of a key made for this generation of the sink.
+    /// Returns the entry of a key, if it belongs to this generation of the sink.
     fn get(&self, generation: u64, hash: u64, key: &str) -> Option<Arc<KeyEntry>> {
         let table = self.table.lock();
         if table.0 == generation { find(&table.1, hash, key).cloned() } else { None }
@@ -119,7 +119,7 @@ impl SharedCache {
     }
 }
 
-/// A writer's entries, backed by the shared ones.
+/// Entries of one writer, backed by the shared ones.
 #[derive(Debug)]
 pub(crate) struct Cache {
     shared: Arc<SharedCache>,
@@ -132,7 +132,7 @@ impl Cache {
         Cache { shared, local: Table::new(), generation: 0 }
     }
 
-    /// Forgets everything if the sink's numbers changed.
+    /// Clears all entries if the sink's numbers changed.
     pub(crate) fn set_generation(&mut self, generation: u64) {
         if self.generation != generation {
             self.generation = generation;
@@ -140,7 +140,7 @@ impl Cache {
         }
     }
 
-    /// The entry of a key at hand.
+    /// Returns the cached entry of a key.
     #[inline]
     pub(crate) fn get(&mut self, key: &str) -> Option<Arc<KeyEntry>> {
         let hash = hash_of(key);
@@ -152,14 +152,14 @@ impl Cache {
         Some(entry)
     }
 
-    /// The newest entry of a key, which another writer may have grown.
+    /// Returns the latest entry of a key, which another writer may have extended.
     pub(crate) fn newest(&mut self, key: &str) -> Option<Arc<KeyEntry>> {
         let entry = self.shared.get(self.generation, hash_of(key), key)?;
         put(&mut self.local, Arc::clone(&entry), LOCAL_MAX);
         Some(entry)
     }
 
-    /// Takes an entry for all writers.
+    /// Adds an entry for all writers.
     pub(crate) fn put(&mut self, entry: Arc<KeyEntry>) {
         put(&mut self.local, Arc::clone(&entry), LOCAL_MAX);
         self.shared.put(self.generation, entry);

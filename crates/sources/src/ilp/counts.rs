@@ -1,4 +1,4 @@
-//! Counters of the line protocol, TCP and HTTP together.
+//! Counters of the line protocol, over TCP and HTTP.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -8,37 +8,37 @@ use memchr::memchr;
 use super::writer::WriteReport;
 use crate::counts::{RejectedSample, Rejections, SAMPLE_BYTES, add};
 
-/// What came by line protocol and what became of it.
+/// Counters of lines, values and connections.
 #[derive(Debug, Default)]
 pub struct IlpCounts {
-    /// Lines read, without blanks and comments.
+    /// Lines received, without blank lines and comments.
     pub received: AtomicU64,
-    /// Bytes read.
+    /// Bytes received.
     pub bytes: AtomicU64,
     /// Lines stored.
     pub stored: AtomicU64,
-    /// Lines the store had already.
+    /// Lines that the store had already stored.
     pub duplicate: AtomicU64,
-    /// Lines that made no frame, by what was wrong with them, and frames that the store refused, by its reasons.
+    /// Lines that made no frame, by fault, and frames that the store refused, by reason.
     pub rejected: Rejections,
-    /// Values that went to a second column because their type does not fit the first.
+    /// Values stored in a second column, because their type does not fit the first.
     pub type_conflicts: AtomicU64,
-    /// Newest read, nanoseconds since 1970 UTC; 0 before the first.
+    /// Time of the latest read, in nanoseconds since 1970 UTC; 0 before the first.
     pub last_receive_time: AtomicI64,
-    /// TCP connections open now.
+    /// Open TCP connections.
     pub connections: AtomicU64,
     /// TCP connections since the start.
     pub connections_total: AtomicU64,
-    /// TCP connections refused because there were too many.
+    /// TCP connections refused because too many were open.
     pub connections_refused: AtomicU64,
     /// Silent TCP connections closed to make room.
     pub connections_evicted: AtomicU64,
-    /// HTTP bodies refused whole, and the lines in them therefore not counted: bad gzip, too large.
+    /// HTTP bodies refused as a whole, for bad gzip or size. Their lines are not counted.
     pub bodies_refused: AtomicU64,
 }
 
 impl IlpCounts {
-    /// Adds what became of the lines of `buffer`, which came at `receive_time` from `peer`.
+    /// Adds the outcome for the lines of `buffer`, received at `receive_time` from `peer`.
     pub(crate) fn add_report(
         &self,
         bytes: u64,

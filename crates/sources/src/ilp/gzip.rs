@@ -1,27 +1,27 @@
-//! Bodies compressed with gzip, inflated up to a limit.
+//! Decompresses gzip bodies up to a size limit.
 
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 
-/// Why a compressed body cannot be read.
+/// Reason why a compressed body cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum GzipError {
-    /// It is not gzip, or damaged.
+    /// A body that is not gzip, or is damaged.
     #[error("unable to parse: the body is not valid gzip: {0}")]
     Malformed(std::io::Error),
-    /// It is larger than the limit once inflated.
+    /// A body larger than the limit after decompression.
     #[error("the body has more than {limit_bytes} bytes after decompression")]
     TooLarge {
-        /// The limit.
+        /// Limit in bytes.
         limit_bytes: usize,
     },
 }
 
-/// Inflates a body of at most `limit_bytes`: memory is bounded by it whatever the body says.
+/// Decompresses a body of at most `limit_bytes`, which also bounds memory.
 ///
 /// # Errors
-/// Where it is damaged or too large.
+/// If the body is damaged or too large.
 pub fn inflate(body: &[u8], limit_bytes: usize) -> Result<Vec<u8>, GzipError> {
     let mut out = Vec::with_capacity(body.len().saturating_mul(4).min(limit_bytes));
     let mut limited = MultiGzDecoder::new(body).take(limit_bytes as u64 + 1);

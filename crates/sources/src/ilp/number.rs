@@ -1,4 +1,4 @@
-//! Numbers of the line protocol, from bytes, without copying.
+//! Parses numbers of the line protocol from bytes, without copying.
 
 /// Powers of ten that a double holds exactly.
 const POWERS_OF_TEN: [f64; 23] = [
@@ -6,10 +6,10 @@ const POWERS_OF_TEN: [f64; 23] = [
     1e21, 1e22,
 ];
 
-/// What a token that begins like a number turned out to be.
+/// Value of a numeric token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
-    /// No suffix, or `d`, a decimal: the nearest double.
+    /// No suffix, or `d` for a decimal: the nearest double.
     F64(f64),
     /// `i`.
     I64(i64),
@@ -19,27 +19,27 @@ pub(crate) enum Number {
     Time(i64),
 }
 
-/// Why a token is no number.
+/// Reason why a token is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotANumber {
-    /// It is not written as one.
+    /// A malformed token.
     Malformed,
-    /// An integer beyond its type.
+    /// An integer out of its type's range.
     OutOfRange,
     /// A number beyond the range of a double.
     TooLarge,
 }
 
-/// Length of the token at the start of `bytes`: up to a comma or space.
+/// Returns the length of the token at the start of `bytes`, up to a comma or space.
 #[inline]
 pub(crate) fn token_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(bytes.len())
 }
 
-/// Reads the number at the start of `bytes`, up to a comma, a space or the end. Returns it and its length.
+/// Parses the number at the start of `bytes`, up to a comma, a space or the end. Returns it with its length.
 ///
-/// A mantissa of up to 2⁵³ over a power of ten of up to 22 is divided once, which rounds correctly (Clinger 1990);
-/// everything else takes the standard library's way.
+/// A mantissa of up to 2⁵³ over a power of ten of up to 22 is divided once, which rounds correctly (Clinger 1990).
+/// Everything else is left to the standard library.
 #[inline]
 pub(crate) fn number(bytes: &[u8]) -> Result<(Number, usize), NotANumber> {
     let negative = bytes.first() == Some(&b'-');
@@ -92,18 +92,18 @@ pub(crate) fn number(bytes: &[u8]) -> Result<(Number, usize), NotANumber> {
     }
 }
 
-/// Reads a double; what is written in digits is never infinite.
+/// Parses a double. A number written in digits is never infinite.
 fn double(text: &str) -> Result<f64, NotANumber> {
     let value: f64 = text.parse().map_err(|_| NotANumber::Malformed)?;
     if is_overflow(value, text) { Err(NotANumber::TooLarge) } else { Ok(value) }
 }
 
-/// Returns whether a text in digits was read as infinite.
+/// Reports whether a number written in digits was parsed as infinite.
 pub(crate) fn is_overflow(value: f64, text: &str) -> bool {
     value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// Reads a whole token as a time: an integer in `unit_ns`, or with suffix `t` (µs) or `n` (ns).
+/// Parses a whole token as a time: an integer in `unit_ns`, or with suffix `t` (µs) or `n` (ns).
 pub(crate) fn timestamp(token: &[u8], unit_ns: i64) -> Result<i64, NotANumber> {
     let (token, unit_ns) = match token {
         [digits @ .., b'n'] => (digits, 1),

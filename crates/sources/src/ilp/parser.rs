@@ -1,15 +1,14 @@
-//! The line protocol: bytes to lines, lines to their parts. Pure, and without allocation for a line that
-//! has no escapes.
+//! Splits bytes into lines, and lines into their parts. Pure; does not allocate for a line without escapes.
 //!
 //! ```text
 //! measurement[,tag=value]… field=value[,field=value]… [time]
 //! measurement,tag=value[,tag=value]… [time]
 //! ```
-//! The second, without fields, is what clients of QuestDB send of a row of symbols alone.
-//! * A backslash before a comma, space, equals sign, backslash, line feed or carriage return stands for that byte
-//!   in measurements, tags and field names; before anything else it stands for itself.
-//! * In a quoted string a backslash stands before a quote, a backslash, a line feed or a carriage return; a line
-//!   feed needs none.
+//! QuestDB clients send the second form, without fields, for a row that consists of symbols only.
+//! * A backslash before a comma, space, equals sign, backslash, line feed or carriage return stands for that byte in
+//!   measurements, tags and field names. Before anything else it stands for itself.
+//! * In a quoted string a backslash escapes a quote, a backslash, a line feed or a carriage return; a line feed may
+//!   also be unescaped.
 //! * A line ends at a line feed that is neither escaped nor in a string; a carriage return before it is dropped.
 
 use std::borrow::Cow;
@@ -18,12 +17,12 @@ use memchr::{memchr, memchr2};
 
 use super::number::{self, NotANumber, Number};
 
-/// Most tags of a line.
+/// Maximum tags of a line.
 pub const TAGS_MAX: usize = 128;
-/// Most fields of a line: those a stream can have.
+/// Maximum fields of a line, which is that of a stream.
 pub const FIELDS_MAX: usize = 4_096;
 
-/// Unit of the times of lines.
+/// Unit of timestamps on lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Nanoseconds.
@@ -42,7 +41,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The parameter `precision` of `/write`; none if it is not one of `n ns u µ us ms s m h`.
+    /// Parses the parameter `precision` of `/write`. Returns `None` unless it is one of `n ns u µ us ms s m h`.
     pub fn from_v1(name: &str) -> Option<Precision> {
         Some(match name {
             "n" => Precision::Nanoseconds,
@@ -53,7 +52,7 @@ impl Precision {
         })
     }
 
-    /// The parameter `precision` of `/api/v2/write`; none if it is not one of `ns us ms s`.
+    /// Parses the parameter `precision` of `/api/v2/write`. Returns `None` unless it is one of `ns us ms s`.
     pub fn from_v2(name: &str) -> Option<Precision> {
         Some(match name {
             "ns" => Precision::Nanoseconds,
@@ -64,7 +63,7 @@ impl Precision {
         })
     }
 
-    /// Nanoseconds in a unit.
+    /// Returns the unit in nanoseconds.
     pub fn unit_ns(self) -> i64 {
         match self {
             Precision::Nanoseconds => 1,
@@ -77,7 +76,7 @@ impl Precision {
     }
 }
 
-/// What is wrong with a line.
+/// Fault in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Fault {
@@ -134,13 +133,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The label in metrics.
+    /// Returns the label in metrics.
     pub fn reason(self) -> &'static str {
         match self {
             Fault::InvalidUtf8 => "invalid_utf8",
             Fault::IntegerOutOfRange => "integer_overflow",
             Fault::NumberOutOfRange => "number_overflow",
-            // Not the store's `bad_time`, which is of frames that it counted.
+            // Distinct from the store's `bad_time`, which counts frames.
             Fault::BadTime | Fault::TimeOutOfRange => "bad_timestamp",
             Fault::TooLong => "line_too_long",
             Fault::NoMemory => "no_line_memory",
@@ -150,12 +149,12 @@ impl Fault {
     }
 }
 
-/// A fault and where it is: bytes from the start of the line.
+/// A fault with its position in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultAt {
-    /// What is wrong.
+    /// Fault.
     pub fault: Fault,
-    /// Bytes before it in its line.
+    /// Offset in the line, in bytes.
     pub offset: usize,
 }
 
@@ -166,33 +165,33 @@ fn at<T>(fault: Fault, offset: usize) -> Result<T, FaultAt> {
 /// A line found in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundLine {
-    /// Where the line begins, blanks before it skipped.
+    /// Start of the line, after leading blanks.
     pub start: usize,
-    /// Where it ends, without its line feed and carriage return.
+    /// End of the line, without line feed and carriage return.
     pub end: usize,
-    /// Where the next one begins.
+    /// Start of the next line.
     pub next: usize,
-    /// Whether it holds quotes or backslashes.
+    /// Whether the line contains quotes or backslashes.
     pub escapes: bool,
 }
 
-/// What stands at a position of a buffer.
+/// Item found at a position of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A line.
     Line(FoundLine),
-    /// Nothing but blanks and comments up to `end`.
+    /// Only blanks and comments until the end of the buffer.
     End,
-    /// The beginning of a line whose line feed is not in the buffer.
+    /// An incomplete line, whose line feed is not in the buffer.
     Open {
-        /// Where it begins.
+        /// Start of the line.
         start: usize,
-        /// Whether it is open within a string.
+        /// Whether the buffer ends within a string.
         in_string: bool,
     },
 }
 
-/// Finds the next line from `position` on. With `last`, the end of the buffer ends a line.
+/// Finds the next line from `position` on. With `last`, the end of the buffer also ends a line.
 #[inline]
 pub fn next_line(buffer: &[u8], position: usize, last: bool) -> Next {
     let mut start = position;
@@ -240,7 +239,7 @@ enum CarefulEnd {
     Open { in_string: bool },
 }
 
-/// The end of a line with quotes or backslashes. Quotes count only where a field's value begins.
+/// Finds the end of a line with quotes or backslashes. A quote counts only at the start of a field's value.
 fn careful_end(line: &[u8]) -> CarefulEnd {
     let open = CarefulEnd::Open { in_string: false };
     // Measurement and tags, up to the first space.
@@ -258,7 +257,7 @@ fn careful_end(line: &[u8]) -> CarefulEnd {
         i += 1;
     }
     loop {
-        // A field's name, up to its `=`.
+        // Field name, up to its `=`.
         loop {
             match line.get(i) {
                 None => return open,
@@ -296,7 +295,7 @@ fn rest_of(line: &[u8], from: usize) -> CarefulEnd {
     }
 }
 
-/// The closing quote of a string whose text begins at `from`.
+/// Finds the closing quote of a string whose text begins at `from`.
 fn string_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     loop {
         let n = from + memchr2(b'"', b'\\', bytes.get(from..)?)?;
@@ -307,24 +306,24 @@ fn string_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-/// A line split at its first space: the key that names its stream, and the fields and time behind.
+/// A line split at its first space: the key that names its stream, then fields and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// The whole line.
     text: &'a str,
-    /// Bytes of measurement and tags, escapes and all.
+    /// Length of measurement and tags in bytes, including escapes.
     key_end: usize,
-    /// Where the fields begin, or the time if there are none.
+    /// Start of the fields, or of the time if there are none.
     fields_start: usize,
     has_fields: bool,
     escapes: bool,
 }
 
 impl<'a> Line<'a> {
-    /// Splits a line. `escapes` says whether it holds quotes or backslashes ([`FoundLine::escapes`]).
+    /// Splits a line. `escapes` states whether it contains quotes or backslashes ([`FoundLine::escapes`]).
     ///
     /// # Errors
-    /// Where there is no measurement, or it is alone.
+    /// If the measurement is missing or has neither tags nor fields.
     #[inline]
     pub fn split(text: &'a str, escapes: bool) -> Result<Line<'a>, FaultAt> {
         let bytes = text.as_bytes();
@@ -341,29 +340,29 @@ impl<'a> Line<'a> {
         if fields_start < bytes.len() && !is_time(&bytes[fields_start..]) {
             return Ok(Line { text, key_end, fields_start, has_fields: true, escapes });
         }
-        // A measurement alone says nothing.
+        // A bare measurement carries no information.
         if name_end(&bytes[..key_end], 0, b",") == key_end {
             return at(Fault::NoFields, fields_start);
         }
         Ok(Line { text, key_end, fields_start, has_fields: false, escapes })
     }
 
-    /// Measurement and tags as written: equal keys name equal streams.
+    /// Returns measurement and tags as written. Equal keys name the same stream.
     #[inline]
     pub fn key(&self) -> &'a str {
         &self.text[..self.key_end]
     }
 
-    /// Its fields, one after the other.
+    /// Iterates over the fields.
     #[inline]
     pub fn fields(&self) -> LineFields<'a> {
         LineFields { text: self.text, position: self.fields_start, escapes: self.escapes, done: !self.has_fields }
     }
 
-    /// Reads measurement and tags: the measurement, then the tags in the line's order.
+    /// Parses measurement and tags, with the tags in line order.
     ///
     /// # Errors
-    /// The first fault in them.
+    /// If there is a fault, with the first one.
     pub fn series(&self) -> Result<Series, FaultAt> {
         let bytes = &self.text.as_bytes()[..self.key_end];
         let end = name_end(bytes, 0, b",");
@@ -400,12 +399,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Measurement and tags of a line, escapes resolved.
+/// Measurement and tags of a line, unescaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     /// The measurement.
     pub measurement: String,
-    /// Tags in the line's order, keys unique.
+    /// Tags in line order, with unique keys.
     pub tags: Vec<(String, String)>,
 }
 
@@ -413,7 +412,7 @@ fn check_length(bytes: usize, offset: usize) -> Result<(), FaultAt> {
     if bytes > crate::NAME_BYTES_MAX { at(Fault::NameTooLong, offset) } else { Ok(()) }
 }
 
-/// Returns whether what follows a key can be a time and nothing else: a field has a name and a sign.
+/// Reports whether the text after a key is a time rather than fields, which contain an equals sign.
 fn is_time(rest: &[u8]) -> bool {
     let digits = rest.strip_prefix(b"-").unwrap_or(rest);
     digits.first().is_some_and(u8::is_ascii_digit) && !rest.iter().any(|byte| matches!(byte, b'=' | b','))
@@ -430,7 +429,7 @@ fn unescaped_space(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where a name ends: the first of `ends` that is not escaped, or the end of the bytes.
+/// Finds the end of a name: the first unescaped byte in `ends`, or the end of the bytes.
 fn name_end(bytes: &[u8], from: usize, ends: &[u8]) -> usize {
     let mut i = from;
     while let Some(b) = bytes.get(i) {
@@ -443,12 +442,12 @@ fn name_end(bytes: &[u8], from: usize, ends: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Resolves the escapes of a measurement, tag or field name.
+/// Unescapes a measurement, tag or field name.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     unescape_before(raw, &[',', ' ', '=', '\\', '\n', '\r'])
 }
 
-/// Resolves the escapes of a string's text.
+/// Unescapes the text of a string.
 pub fn unescape_string(raw: &str) -> Cow<'_, str> {
     unescape_before(raw, &['"', '\\', '\n', '\r'])
 }
@@ -476,11 +475,11 @@ fn unescape_before<'a>(raw: &'a str, escaped: &[char]) -> Cow<'a, str> {
 /// A field as written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineField<'a> {
-    /// Its name, escapes and all: [`unescape`] resolves them.
+    /// Name including escapes; see [`unescape`].
     pub raw_name: &'a str,
-    /// Bytes before its name in the line.
+    /// Offset of the name in the line, in bytes.
     pub offset: usize,
-    /// Its value.
+    /// Value.
     pub value: FieldValue<'a>,
 }
 
@@ -495,11 +494,11 @@ pub enum FieldValue<'a> {
     U64(u64),
     /// `t`, `f` and their longer spellings.
     Bool(bool),
-    /// Text between quotes, escapes and all: [`unescape_string`] resolves them.
+    /// Text between quotes including escapes; see [`unescape_string`].
     RawString(&'a str),
 }
 
-/// The fields of a line, then its time.
+/// Parser of a line's fields, then its time.
 #[derive(Clone, Debug)]
 pub struct LineFields<'a> {
     text: &'a str,
@@ -509,10 +508,10 @@ pub struct LineFields<'a> {
 }
 
 impl<'a> LineFields<'a> {
-    /// The next field, or none after the last.
+    /// Parses the next field. Returns `None` after the last.
     ///
     /// # Errors
-    /// Where it is no field.
+    /// If the field is malformed.
     #[inline]
     pub fn next_field(&mut self) -> Result<Option<LineField<'a>>, FaultAt> {
         if self.done {
@@ -560,7 +559,7 @@ impl<'a> LineFields<'a> {
         Ok(Some(LineField { raw_name, offset: start, value }))
     }
 
-    /// Where the `=` of the name that begins at `start` is.
+    /// Finds the `=` after the name that begins at `start`.
     #[inline]
     fn name(&self, start: usize) -> Result<usize, FaultAt> {
         let bytes = self.text.as_bytes();
@@ -577,10 +576,10 @@ impl<'a> LineFields<'a> {
         }
     }
 
-    /// The line's time in nanoseconds, if it has one. Call it after the last field.
+    /// Parses the line's time in nanoseconds, if it has one. Call it after the last field.
     ///
     /// # Errors
-    /// Where there is something else than a time.
+    /// If there is anything other than a time.
     #[inline]
     pub fn time(&self, unit_ns: i64) -> Result<Option<i64>, FaultAt> {
         debug_assert!(self.done, "the fields are not read yet");

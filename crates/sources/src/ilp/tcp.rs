@@ -1,9 +1,9 @@
-//! Line protocol over TCP: a thread a connection, bounded in number. The protocol has no answers: a bad line is
-//! counted and logged, and the connection lives. While the store pushes back, nothing is read, and TCP makes the
-//! sender wait. Connections of one address leave room to others, and those that never wrote anything, then the longest
-//! silent ones, make room for new ones; after a burst, new ones are accepted one by one, so that thousands that come at
-//! once leave the processor to the rest of the server. Where a token is required, the first line is a comment that shows
-//! it: nothing is read of a connection that does not.
+//! Line protocol over TCP, with one thread per connection and a bounded number of connections. The protocol has no
+//! responses: a bad line is counted and logged, and the connection stays open. While the store applies backpressure,
+//! nothing is read, and TCP makes the sender wait. One address may not use all connections. Connections that never had
+//! a line stored, then the longest silent ones, make room for new ones. After a burst, new connections are accepted at
+//! a limited rate, so that thousands at once do not starve the rest of the server. If a token is required, the first
+//! line must be a comment with it, or the connection is closed.
 
 use std::io::{PipeReader, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,35 +27,35 @@ use crate::counts::{RejectedSample, add};
 use crate::throttle::{Throttle, hex_sample};
 use crate::worker::{Worker, readable_or_woken, woken_within};
 
-/// Bytes a connection's buffer has at first.
+/// Initial size of a connection's buffer.
 const FIRST_BUFFER_BYTES: usize = 64 << 10;
-/// Bytes it grows to where a sender keeps it full.
+/// Size of the buffer for a sender that keeps it full.
 const FULL_BUFFER_BYTES: usize = 512 << 10;
-/// Reads in a row that leave at least half of a first buffer empty, after which a larger one is given back.
+/// Consecutive reads that leave at least half of an initial buffer empty, after which a larger one is released.
 const SMALL_READS: u32 = 64;
-/// Bytes read beyond the longest line before it is given up.
+/// Bytes read beyond the maximum line before it is given up.
 const SLACK_BYTES: usize = 64 << 10;
-/// A peer that is gone without a word is noticed after 60 + 3 × 10 seconds.
+/// Keepalive settings: a vanished peer is detected after 60 + 3 × 10 seconds.
 const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
-/// Bytes within which the line with the token must end.
+/// Maximum length of the line with the token, in bytes.
 const TOKEN_LINE_BYTES: usize = 4096;
-/// What stands before the token.
+/// Prefix of the token.
 const TOKEN: &[u8] = b"# token ";
-/// How long to wait before accepting again when the system has no more descriptors.
+/// Pause before accepting again when the system is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that wait to be accepted.
+/// Maximum connections waiting to be accepted.
 const BACKLOG: i32 = 1024;
-/// Connections accepted at once, and the time that each further one takes: a thread each, they would take the processor
-/// from all else if they came by the thousand.
+/// Connections accepted in a burst, and the interval between further ones. With a thread each, thousands of connections
+/// at once would starve everything else of CPU time.
 const ACCEPT_BURST: u32 = 16;
 const ACCEPT_PERIOD: Duration = Duration::from_millis(2);
 
-/// A listener at work. Dropping it stops it.
+/// A running listener. Dropping it stops it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// Local address.
     pub address: SocketAddr,
     acceptor: Worker,
     connections: Arc<Connections>,
@@ -68,21 +68,21 @@ type Connections = Mutex<HashMap<u64, LineConnection>>;
 struct LineConnection {
     stream: TcpStream,
     peer: SocketAddr,
-    /// When it last sent something, nanoseconds since 1970 UTC.
+    /// Time of the last read, in nanoseconds since 1970 UTC.
     last_read: Arc<AtomicI64>,
-    /// Whether a line of it was stored.
+    /// Whether any of its lines was stored.
     wrote: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Listens on an address; port 0 takes a free one.
+    /// Listens on an address; port 0 selects a free port.
     ///
     /// # Errors
-    /// Where the address cannot be bound or no thread be had.
+    /// If the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, ingress: Arc<Ingress>, now: Now) -> std::io::Result<Listener> {
         let listener = TcpListener::bind(address)?;
-        // Listening again makes the queue longer, nothing else.
+        // A second `listen` only changes the backlog.
         listen(&listener, Backlog::new(BACKLOG)?)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -101,12 +101,12 @@ impl Listener {
         Ok(Listener { address, acceptor, connections })
     }
 
-    /// Takes no more connections, reads what the kernel still has of the open ones, then ends them.
+    /// Accepts no more connections, reads what the kernel still holds for the open ones, then closes them.
     pub fn stop(&mut self) {
         self.acceptor.stop();
         let open: Vec<LineConnection> = self.connections.lock().drain().map(|(_, c)| c).collect();
         for connection in &open {
-            // Its reader sees the end after what was received already.
+            // Its reader sees the end of the stream after the bytes already received.
             let _ = connection.stream.shutdown(Shutdown::Read);
         }
         for mut connection in open {
@@ -132,9 +132,9 @@ struct Acceptor {
     pace: Pace,
 }
 
-/// How fast connections are accepted.
+/// Rate limit for accepting connections.
 struct Pace {
-    /// Time saved up for those to come, at most that of a burst.
+    /// Accumulated time for later connections, at most that of a burst.
     saved: Duration,
     at: Instant,
 }
@@ -146,7 +146,7 @@ impl Pace {
         Pace { saved: Pace::MOST, at: now }
     }
 
-    /// Takes the time of one connection; how long to wait before the next.
+    /// Uses up the time of one connection. Returns how long to wait before the next.
     fn take(&mut self, now: Instant) -> Duration {
         let saved = self.saved.saturating_add(now.saturating_duration_since(self.at)).min(Pace::MOST);
         self.saved = saved.saturating_sub(ACCEPT_PERIOD);
@@ -161,7 +161,7 @@ impl Acceptor {
             match listener.accept() {
                 Ok((stream, peer)) => {
                     self.admit(stream, peer);
-                    // Others may come faster than they are admitted.
+                    // Connections may arrive faster than they are admitted.
                     if woken_within(wait, self.pace.take(Instant::now())) {
                         return;
                     }
@@ -173,7 +173,7 @@ impl Acceptor {
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of descriptors: one that is silent gives its own.
+                    // Out of file descriptors: close a silent connection to free one.
                     self.close_silent(&mut self.connections.lock(), None);
                     self.warn(|held| tracing::error!(%error, held, "cannot accept a line protocol connection"));
                     if woken_within(wait, ACCEPT_PAUSE) {
@@ -212,8 +212,8 @@ impl Acceptor {
         }
     }
 
-    /// Whether one more connection of an address may be open; closes one that never wrote, or the longest silent one, for
-    /// it if need be: of the same address where that has its share.
+    /// Makes room for another connection of an address, by closing one that never wrote or the longest silent one if
+    /// necessary. It is one of the same address if that has reached its limit. Returns whether there is room.
     fn make_room(&self, address: IpAddr) -> bool {
         let config = self.ingress.config();
         let mut open = self.connections.lock();
@@ -226,7 +226,7 @@ impl Acceptor {
             || self.close_silent(&mut open, None)
     }
 
-    /// Closes the connection that may go first, of one address or of all; whether there is one.
+    /// Closes the connection that may go first, of one address or of all. Returns `false` if there is none.
     fn close_silent(&self, open: &mut HashMap<u64, LineConnection>, address: Option<IpAddr>) -> bool {
         let now = (self.now)();
         let idle_ns =
@@ -264,13 +264,13 @@ impl Acceptor {
         (reader.last_read, reader.wrote) = (Arc::clone(&last_read), Arc::clone(&wrote));
         reader.log = Arc::clone(&self.log);
         let connections = Arc::clone(&self.connections);
-        // The lock is held until the connection is entered, so that a thread that ends at once finds its entry.
+        // Hold the lock until the connection is registered, so that a thread that ends at once finds its entry.
         let mut open = self.connections.lock();
         let thread = std::thread::Builder::new().name(format!("ilp-{number}")).spawn(move || {
             add(&reader.ingress.counts().connections, 1);
             reader.read_to_end();
             let counts = Arc::clone(reader.ingress.counts());
-            // Its memory is free before it counts as closed.
+            // Free its memory before it counts as closed.
             drop(reader);
             counts.connections.fetch_sub(1, Relaxed);
             connections.lock().remove(&number);
@@ -280,7 +280,7 @@ impl Acceptor {
     }
 }
 
-/// Reads one connection.
+/// Reader of one connection.
 struct Reader {
     stream: TcpStream,
     peer: SocketAddr,
@@ -289,26 +289,26 @@ struct Reader {
     now: Now,
     last_read: Arc<AtomicI64>,
     wrote: Arc<AtomicBool>,
-    /// Whether it may write: no token is required, or it was shown.
+    /// Whether it may write, because no token is required or a valid one was sent.
     is_known: bool,
     log: Arc<Mutex<Throttle>>,
-    /// [`FIRST_BUFFER_BYTES`] and what is reserved.
+    /// Buffer of [`FIRST_BUFFER_BYTES`] plus the reserved bytes.
     buffer: Vec<u8>,
     /// Bytes reserved for larger reads.
     speed_bytes: usize,
-    /// Bytes reserved for a line that has not ended.
+    /// Bytes reserved for an incomplete line.
     line_bytes: usize,
-    /// Reads in a row that found little.
+    /// Consecutive small reads.
     small_reads: u32,
-    /// Bytes of the buffer that hold the beginning of a line.
+    /// Bytes of the buffer that hold the start of a line.
     filled: usize,
-    /// Within a line that was too long: everything up to its line feed is dropped.
+    /// Whether a line was given up, so that everything up to its line feed is dropped.
     skipping: bool,
-    /// Line feeds before the buffer.
+    /// Number of line feeds before the buffer.
     lines_before: u64,
 }
 
-/// Compares in a time that says nothing of where they differ.
+/// Compares in constant time, so that timing does not reveal where they differ.
 fn is_same(shown: &[u8], token: &[u8]) -> bool {
     let differs = shown.iter().zip(token).fold(0, |differs, (a, b)| differs | (a ^ b));
     shown.len() == token.len() && std::hint::black_box(differs) == 0
@@ -362,30 +362,30 @@ impl Reader {
         self.take_rest();
     }
 
-    /// Takes what is left when the connection ended.
+    /// Processes the rest of the buffer when the connection ended.
     fn take_rest(&mut self) {
         if self.skipping {
             return;
         }
         if self.is_known && memchr(b'\n', &self.buffer[..self.filled]).is_some() {
-            // A string that was not closed holds the lines behind it.
+            // An unclosed string contains the lines after it.
             let receive_time = self.last_read.load(Relaxed);
             self.write(Origin::ConnectionEnd, receive_time);
         }
-        // A line without its line feed may be cut in the middle of a value.
+        // A line without its line feed may be cut within a value.
         if self.buffer[..self.filled].iter().any(|b| !b.is_ascii_whitespace()) {
             self.reject_pending(Fault::Truncated, 1);
         }
     }
 
-    /// Takes `read` bytes that were appended to the buffer; whether to read on.
+    /// Processes `read` bytes appended to the buffer. Returns whether to continue reading.
     fn take(&mut self, read: usize, receive_time: i64) -> bool {
         if !self.is_known {
             self.filled += read;
             match self.take_token() {
                 None => return true,
                 Some(false) => return false,
-                // What came behind it is taken as if it came now.
+                // Treat bytes after the token as if received now.
                 Some(true) => {
                     let rest = std::mem::take(&mut self.filled);
                     return rest == 0 || self.take(rest, receive_time);
@@ -399,7 +399,7 @@ impl Reader {
         self.filled += read;
         self.small_reads = if self.filled <= FIRST_BUFFER_BYTES / 2 { self.small_reads.saturating_add(1) } else { 0 };
         let Some(n) = memchr(b'\n', &self.buffer[from..self.filled]) else {
-            // No line ends here: nothing to parse yet.
+            // No line ends here, so there is nothing to parse yet.
             self.bound_pending();
             return true;
         };
@@ -417,7 +417,7 @@ impl Reader {
         true
     }
 
-    /// Writes the lines in the buffer, and drops what is done with.
+    /// Writes the lines in the buffer and drops the consumed bytes.
     fn write(&mut self, origin: Origin, receive_time: i64) {
         let counts = Arc::clone(self.ingress.counts());
         let mut report = WriteReport::default();
@@ -442,7 +442,8 @@ impl Reader {
         self.shift(consumed);
     }
 
-    /// Looks for the token at the start of the buffer: none while its line has not ended; false: it is not there.
+    /// Checks the token at the start of the buffer. Returns `None` while its line is incomplete, `Some(false)` if it is
+    /// wrong.
     fn take_token(&mut self) -> Option<bool> {
         let Some(end) = memchr(b'\n', &self.buffer[..self.filled]) else {
             return (self.filled > TOKEN_LINE_BYTES).then(|| self.refuse());
@@ -458,7 +459,7 @@ impl Reader {
         Some(true)
     }
 
-    /// Ends a connection that did not show the token.
+    /// Closes a connection that did not send the token.
     fn refuse(&self) -> bool {
         add(&self.ingress.counts().connections_refused, 1);
         let held = self.log.lock().pass((self.now)());
@@ -469,7 +470,7 @@ impl Reader {
         false
     }
 
-    /// Makes the buffer larger where a sender keeps it full and memory can be had.
+    /// Enlarges the buffer of a sender that keeps it full, if memory is available.
     fn grow_for_speed(&mut self) {
         let bytes = FIRST_BUFFER_BYTES + self.speed_bytes;
         if bytes < FULL_BUFFER_BYTES && self.ingress.reserve_for_speed(bytes) {
@@ -478,14 +479,14 @@ impl Reader {
         }
     }
 
-    /// Gives the buffer the bytes that are reserved for it.
+    /// Resizes the buffer to the bytes reserved for it.
     fn fit_buffer(&mut self) {
         let bytes = FIRST_BUFFER_BYTES + self.speed_bytes + self.line_bytes;
         self.buffer.resize(bytes, 0);
         self.buffer.shrink_to_fit();
     }
 
-    /// Gives memory back that is no longer needed: of a line at its end, of a fast sender when it is one no more.
+    /// Releases memory that is no longer needed: that of a completed line, or of a sender that is no longer fast.
     fn give_back(&mut self) {
         if self.filled >= FIRST_BUFFER_BYTES {
             return;
@@ -500,13 +501,13 @@ impl Reader {
         }
     }
 
-    /// Drops the first `n` bytes of the buffer.
+    /// Removes the first `n` bytes of the buffer.
     fn shift(&mut self, n: usize) {
         self.buffer.copy_within(n..self.filled, 0);
         self.filled -= n;
     }
 
-    /// Gives up a line that is too long, and makes room for more of one that is not.
+    /// Gives up a line that is too long, or makes room for the rest of a shorter one.
     fn bound_pending(&mut self) {
         if self.skipping {
             self.filled = 0;
@@ -524,9 +525,9 @@ impl Reader {
         self.give_back();
     }
 
-    /// Rejects the line at the start of the buffer; what comes of it yet is dropped.
+    /// Rejects the line at the start of the buffer and drops the rest of it as it arrives.
     fn give_up(&mut self, fault: Fault) {
-        // A string that was never closed holds the lines behind it.
+        // An unclosed string contains the lines after it.
         let ends = memchr_iter(b'\n', &self.buffer[..self.filled]).count() as u64;
         self.reject_pending(fault, 1 + ends);
         self.lines_before += ends;
@@ -534,7 +535,7 @@ impl Reader {
         self.filled = 0;
     }
 
-    /// Counts what is in the buffer as `lines` rejected lines.
+    /// Counts the contents of the buffer as `lines` rejected lines.
     fn reject_pending(&mut self, fault: Fault, lines: u64) {
         let counts = self.ingress.counts();
         add(&counts.received, lines);
@@ -565,7 +566,7 @@ mod tests {
     use super::*;
     use crate::sink::Sink;
 
-    /// Has no room for any stream.
+    /// Sink without room for any stream.
     struct Full;
 
     impl Sink for Full {
@@ -594,7 +595,7 @@ mod tests {
         (ingress, readers)
     }
 
-    /// Takes bytes as if as many came at once as the buffer has room for.
+    /// Feeds bytes as if each read filled the buffer.
     fn take(reader: &mut Reader, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = &mut reader.buffer[reader.filled..];
@@ -619,13 +620,13 @@ mod tests {
         }
         assert_eq!(readers.iter().filter(|reader| reader.buffer.len() == FULL_BUFFER_BYTES).count(), 2);
         assert!(held(&ingress) <= 1 << 20, "{}", held(&ingress));
-        // A line that is nearly as long as one may be is read all the same: it is the store that refuses it.
+        // A line just below the maximum is read; the store refuses it.
         let long = [b"m s=\"", vec![b'x'; 1_000_000].as_slice(), b"\" 1\n"].concat();
         let before = held(&ingress);
         take(&mut other, &long);
         assert_eq!(ingress.counts().rejected.snapshot(), [("too_many_streams", 1)]);
         assert_eq!((held(&ingress), other.buffer.len()), (before, FIRST_BUFFER_BYTES));
-        // A pause is no reason to give the memory back; little for long is.
+        // A pause does not release the memory; many small reads do.
         for reader in &mut readers {
             let grown = reader.buffer.len();
             (1..SMALL_READS).for_each(|_| take(reader, b"# little\n"));
@@ -643,7 +644,7 @@ mod tests {
         let mut pace = Pace::new(begin);
         assert!((1..ACCEPT_BURST).all(|_| pace.take(begin).is_zero()));
         assert_eq!([0, 2, 5].map(|ms| pace.take(begin + Duration::from_millis(ms)).as_millis()), [2, 2, 1]);
-        // A pause saves up for a burst, however long it was.
+        // A pause of any length saves up for one burst.
         let later = begin + Duration::from_secs(3_600);
         assert_eq!((0..ACCEPT_BURST + 4).filter(|_| pace.take(later).is_zero()).count() as u32, ACCEPT_BURST - 1);
     }

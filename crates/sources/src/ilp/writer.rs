@@ -1,5 +1,5 @@
-//! Lines to frames: each line's key is looked up, its fields are pushed to their channels, and frames are handed
-//! to the sink in batches.
+//! Turns lines into frames: looks up each line's key, pushes its fields to their channels, and hands frames to the sink
+//! in batches.
 
 use std::sync::Arc;
 
@@ -16,43 +16,43 @@ use super::{IlpConfig, LINE_BYTES_MAX};
 use crate::naming::free_tag;
 use crate::sink::Sink;
 
-/// A batch is handed over at this size: bounds memory, and what a refused batch costs.
+/// Batch size at which frames are handed over. Bounds memory and the cost of a refused batch.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Tag keys that would hide a column of every table; they get `_tag`, and a number where that is taken.
+/// Tag keys that would hide a column of every table. They get the suffix `_tag`, plus a number if that is taken.
 const RESERVED_TAGS: [&str; 8] =
     ["time", "time_ns", "receive_time", "receive_time_ns", "source_time", "source_time_ns", "sequence", "session"];
 
-/// What became of the lines of a body or a read.
+/// Outcome for the lines of a body or a read.
 #[derive(Clone, Debug, Default)]
 pub struct WriteReport {
     /// Lines stored.
     pub stored: u64,
-    /// Lines the store had already: accepted, not stored again.
+    /// Lines that the store had already stored, accepted without storing them again.
     pub duplicate: u64,
     /// Lines rejected.
     pub rejected: u64,
     /// Rejected lines by reason.
     pub reasons: Vec<(&'static str, u64)>,
-    /// For each of these, where a line that was rejected for it begins, and what is wrong with that.
+    /// For each of these reasons, the offset of a rejected line and its error message.
     pub(crate) samples: Vec<(usize, String)>,
-    /// Values that went to a second column because their type does not fit the first.
+    /// Values stored in a second column, because their type does not fit the first.
     pub type_conflicts: u64,
-    /// The first line that was rejected.
+    /// First rejected line.
     pub first_error: Option<LineError>,
-    /// Why the store took nothing more, if so: the writer shall try again.
+    /// Reason why the store accepts nothing more, if so. The writer should retry.
     pub refusal: Option<Refusal>,
-    /// Once it is durable, every accepted line is.
+    /// Commit whose durability covers every accepted line.
     pub commit: Option<CommitNumber>,
 }
 
 impl WriteReport {
-    /// Lines accepted: stored now or before.
+    /// Counts the accepted lines, stored now or before.
     pub fn accepted(&self) -> u64 {
         self.stored + self.duplicate
     }
 
-    /// Lines read.
+    /// Counts the received lines.
     pub fn received(&self) -> u64 {
         self.accepted() + self.rejected
     }
@@ -72,33 +72,32 @@ impl WriteReport {
 /// A rejected line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
-    /// Number of the line, from 1; line feeds in strings count.
+    /// Line number from 1, counting line feeds in strings.
     pub line: u64,
-    /// Byte in the line, from 1.
+    /// Column in bytes, from 1.
     pub column: u64,
-    /// What is wrong.
+    /// Error message.
     pub message: String,
-    /// Bytes before the line in the body or read.
+    /// Offset of the line in the body or read, in bytes.
     pub offset: usize,
 }
 
-/// Where bytes come from: what their end and a refusal mean.
+/// Origin of bytes, which decides how their end and a refusal are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A whole body: its end ends a line, a refusal ends the writing.
+    /// A complete body. Its end ends a line, and a refusal ends the writing.
     Body,
-    /// A part of a stream of bytes: a line without its line feed waits for more; refused lines are lost and counted.
+    /// A part of a byte stream. An incomplete line waits for more; refused lines are lost and counted.
     Connection,
-    /// What is left of a connection that ended. A line without its line feed is left, too, but a string that is open there
-    /// will not be closed any more.
+    /// The rest of a closed connection. An incomplete line still remains, but an open string will never be closed.
     ConnectionEnd,
 }
 
-/// Why a line made no frame.
+/// Reason why a line made no frame.
 enum Rejection {
     Fault(FaultAt),
     Store(Reject),
-    /// The store takes nothing, and does not know the line's stream or one of its fields: it counted no frame.
+    /// A refusal by the store for a line whose stream or field it does not know yet, so no frame was counted.
     NoStream(Refusal),
 }
 
@@ -108,13 +107,13 @@ impl From<FaultAt> for Rejection {
     }
 }
 
-/// Turns lines into frames of a sink. Kept between bodies for its cache.
+/// Converter of lines to frames of a sink. Kept between bodies for its cache.
 pub(crate) struct Writer {
     sink: Arc<dyn Sink>,
     cache: Cache,
     config: Arc<IlpConfig>,
     batch: FrameBatch,
-    /// Where the line of each frame of the batch begins.
+    /// Offset of the line of each frame in the batch.
     offsets: Vec<usize>,
     /// For each channel index, the number of the last frame that had it.
     marks: Vec<u64>,
@@ -134,8 +133,8 @@ impl Writer {
         }
     }
 
-    /// Writes the lines in `buffer` and hands their frames over. Returns how many bytes it is done with: all of a
-    /// body; up to the last line that is not whole of a connection's.
+    /// Writes the lines in `buffer` and hands their frames over. Returns the number of bytes consumed: all of a body,
+    /// or those of a connection up to an incomplete last line.
     pub(crate) fn write(
         &mut self,
         buffer: &[u8],
@@ -162,7 +161,7 @@ impl Writer {
                         (Origin::ConnectionEnd, Some(end)) if in_string => end,
                         _ => break start,
                     };
-                    // A string that never ends has swallowed what follows: go on after the line it began in.
+                    // An unclosed string swallowed the following lines: continue after the line it began on.
                     reject(report, start, Rejection::Fault(FaultAt { fault: Fault::OpenString, offset: 0 }));
                     position = end;
                 }
@@ -223,20 +222,20 @@ impl Writer {
         {
             return Ok(());
         }
-        // Another writer may know the field already.
+        // Another writer may already know the field.
         if let Some(entry) = self.cache.newest(line.key())
             && self.push(&line, &entry, unit_ns, receive_time, report)?
         {
             return Ok(());
         }
         let entry = self.learn(&line, unit_ns)?;
-        // The entry has every field of this line.
+        // The entry has all fields of this line.
         self.push(&line, &entry, unit_ns, receive_time, report)?;
         Ok(())
     }
 
-    /// Pushes the frame of a line whose stream is known. Says no, with the batch as before, where the entry lacks
-    /// one of its fields.
+    /// Pushes the frame of a line whose stream is known. Returns `false`, and leaves the batch as it was, if the entry
+    /// lacks one of its fields.
     #[inline]
     fn push(
         &mut self,
@@ -274,7 +273,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Notes that the open frame has a channel; a second value for it is a fault.
+    /// Records that the open frame has a channel. A second value for it is a fault.
     #[inline]
     fn mark(&mut self, channel: ChannelIndex, offset: usize) -> Result<(), FaultAt> {
         let i = channel.0 as usize;
@@ -288,7 +287,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has the sink make or grow the stream of a line, and remembers what it said.
+    /// Creates or extends the stream of a line in the sink, and caches the result.
     #[cold]
     fn learn(&mut self, line: &Line<'_>, unit_ns: i64) -> Result<Arc<KeyEntry>, Rejection> {
         let series = line.series()?;
@@ -312,7 +311,7 @@ impl Writer {
                 fresh.push(field);
             }
         }
-        // A line that is wrong at its end shall not make a stream.
+        // A line with a bad time must not create a stream.
         fields.time(unit_ns)?;
         let spec = StreamSpec {
             source: self.config.source_of(&series.measurement).to_owned(),
@@ -328,7 +327,7 @@ impl Writer {
         let (stream, indexes) = match self.sink.resolve(&spec) {
             Ok(resolved) => resolved,
             Err(reject) => {
-                // Layouts only grow: from now on a line with a new field need not trouble the store.
+                // Layouts only grow, so later lines with a new field need not ask the store.
                 if let (Reject::TooManyChannels { max_channels, .. }, Some(entry)) = (&reject, before) {
                     let mut entry = KeyEntry::new(line.key(), entry.stream, known);
                     entry.full = Some(*max_channels);
@@ -376,7 +375,7 @@ impl Writer {
     }
 }
 
-/// Tags by names that hide no column; one that is renamed for that is called as no other of its line.
+/// Renames tags that would hide a column, to names unique on their line.
 fn free_tags(tags: Vec<(String, String)>) -> Vec<(String, String)> {
     let is_taken = |name: &str| tags.iter().any(|(tag, _)| tag == name);
     let name = |tag: &String| match RESERVED_TAGS.contains(&tag.as_str()) {
@@ -387,7 +386,7 @@ fn free_tags(tags: Vec<(String, String)>) -> Vec<(String, String)> {
     names.into_iter().zip(tags).map(|(name, (_, value))| (name, value)).collect()
 }
 
-/// Whether a column is not the first one of its name (a name that is reserved or taken has a column of another name).
+/// Reports whether a column is not the first of its name. (A reserved or taken name is renamed, too.)
 fn is_second_column(layout: &Layout, index: ChannelIndex) -> bool {
     let Channel { name, source_name, .. } = layout.channel(index);
     let before = &layout.channels[..usize::from(index.0)];
@@ -404,8 +403,8 @@ fn kind_of(value: &FieldValue<'_>) -> ChannelType {
     }
 }
 
-/// Counts a rejected line; its words are made only if it is the first so far, or the first for its reason. Its number
-/// is found at the end.
+/// Counts a rejected line. Its message is formatted only for the first rejected line and the first of each reason. Its
+/// line number is determined at the end.
 fn reject(report: &mut WriteReport, offset: usize, rejection: Rejection) {
     let (reason, column) = match &rejection {
         Rejection::Fault(at) => (at.fault.reason(), at.offset as u64 + 1),

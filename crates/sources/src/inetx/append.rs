@@ -1,4 +1,4 @@
-//! Frames of packets to the sink, and those of their blocks behind them.
+//! Passes frames of packets to the sink, followed by those of their blocks.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use strongback_store::{Appended, FrameBatch, Outcome};
 use super::decoder::Decoded;
 use crate::sink::Sink;
 
-/// Decoded frames on their way to the sink.
+/// Decoded frames to be handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// All of them.
+    /// Frames of packets and blocks.
     pub(crate) batch: FrameBatch,
-    /// Those of blocks, each packet's behind its own frame.
+    /// Ranges of block frames, each after the frame of its packet.
     blocks: Vec<Range<usize>>,
 }
 
 impl Frames {
-    /// Notes what was decoded into the batch last.
+    /// Records the frames last decoded into the batch.
     pub(crate) fn note(&mut self, decoded: &Decoded) {
         if decoded.block_frames > 0 {
             let end = self.batch.len();
@@ -25,9 +25,9 @@ impl Frames {
         }
     }
 
-    /// Hands all over: the frames of packets, then the blocks of those that are new. Blocks have no numbers of their own by
-    /// which the store could tell copies apart: those of a packet that it has already are left out, and so are, counted,
-    /// those of one that it refuses. `each` is told what became of which frames.
+    /// Hands over the frames of packets, then the blocks of the new ones. Blocks have no sequence numbers by which the
+    /// store could detect copies. The blocks of a duplicate packet are therefore left out; those of a refused packet
+    /// are left out, too, and counted. Calls `each` with each batch and its outcomes.
     pub(crate) fn hand_over(
         &mut self,
         sink: &dyn Sink,

@@ -1,62 +1,63 @@
-//! Parser-aligned payloads: a run of blocks, each a message that a bus monitor saw. All words are big-endian.
+//! Parser-aligned payloads: a sequence of blocks, each a message seen by a bus monitor. All words are big-endian.
 //!
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
-//! | 0 | 2 | errors and length | bit 15 error; bits 14–9 error code; bits 8–0 length of the block in words of 32 bits, these two included |
-//! | 2 | 1 | message count | of the parser, over all its buses, wraps at 2⁸ |
+//! | 0 | 2 | errors and length | bit 15 error; bits 14–9 error code; bits 8–0 length of the block in 32-bit words,
+//! including this header |
+//! | 2 | 1 | message count | of the parser, over all its buses; wraps at 2⁸ |
 //! | 3 | 1 | bus id | |
-//! | 4 | 4 | elapsed time | nanoseconds since the packet's stamp |
+//! | 4 | 4 | elapsed time | nanoseconds since the packet's timestamp |
 //! | 8 | 4 × (length − 2) | message | |
 
-/// Bytes before a block's message.
+/// Size of a block's header.
 pub const BLOCK_HEADER_BYTES: usize = 8;
 
 /// A block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// The message has an error.
+    /// Whether the message has an error.
     pub error: bool,
-    /// Which one.
+    /// Error code.
     pub error_code: u8,
-    /// Number of the message.
+    /// Message number.
     pub message_count: u8,
-    /// Bus it was seen on.
+    /// Bus id.
     pub bus_id: u8,
-    /// When it was seen, nanoseconds since the packet's stamp.
+    /// Time of the message, in nanoseconds since the packet's timestamp.
     pub elapsed_ns: u32,
-    /// The message, filled up to a multiple of four bytes.
+    /// Message, padded to a multiple of four bytes.
     pub message: &'a [u8],
 }
 
-/// Why a payload is no run of blocks. Offsets are bytes in the payload.
+/// Error in a parser-aligned payload. Offsets are bytes in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// The payload ends within a block's header.
+    /// A payload that ends within a block's header.
     #[error("block {block}: {found_bytes} bytes left, its header needs {BLOCK_HEADER_BYTES}")]
     Truncated {
-        /// Which block, from 0.
+        /// Index of the block, from 0.
         block: usize,
-        /// Where it begins.
+        /// Offset of the block.
         offset: usize,
-        /// Bytes there.
+        /// Bytes available.
         found_bytes: usize,
     },
-    /// Its length is less than its header's, or more than what is left.
+    /// A block whose length is less than its header, or more than the rest of the payload.
     #[error("block {block}: length {words} (32-bit words), must be 2 to {most_words}")]
     Length {
-        /// Which block, from 0.
+        /// Index of the block, from 0.
         block: usize,
-        /// Where it begins.
+        /// Offset of the block.
         offset: usize,
-        /// Its length by its own account.
+        /// Stated length in words.
         words: u16,
-        /// Words that are left.
+        /// Words available.
         most_words: usize,
     },
 }
 
 impl BlockError {
-    /// Where the block begins in the payload.
+    /// Returns the offset of the block in the payload.
     pub fn offset(&self) -> usize {
         match self {
             BlockError::Truncated { offset, .. } | BlockError::Length { offset, .. } => *offset,
@@ -64,7 +65,7 @@ impl BlockError {
     }
 }
 
-/// The blocks of a payload. Ends after the first error.
+/// Iterator over the blocks of a payload. It ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Blocks<'a> {
     payload: &'a [u8],
@@ -73,7 +74,7 @@ pub struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Of a packet's payload.
+    /// Iterates over the blocks of a packet's payload.
     pub fn new(payload: &'a [u8]) -> Blocks<'a> {
         Blocks { payload, offset: 0, count: 0 }
     }

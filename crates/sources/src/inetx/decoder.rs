@@ -1,4 +1,4 @@
-//! iNET-X packets to frames: pure, by a layout whose streams are bound to those of a store.
+//! Decodes iNET-X packets into frames. Pure; uses a layout bound to the streams of a store.
 
 use strongback_store::{ChannelIndex, Clock, FrameBatch, FrameHead, Reject, StreamId, Value};
 
@@ -10,19 +10,19 @@ use crate::layout::{BlockLayout, SourceLayout, StreamLayout, TableLayout};
 use crate::leap;
 use crate::sink::Sink;
 
-/// Why a datagram made no frame.
+/// Reason why a datagram made no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is no packet.
+    /// An invalid packet.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// No layout knows its stream id.
+    /// A stream id without a layout.
     #[error("stream {stream_id:#010x}, offset 4: stream id is not configured")]
     UnknownStream {
         /// The stream id.
         stream_id: u32,
     },
-    /// Its payload ends before the last channel of its layout.
+    /// A payload that ends before the last channel of its layout.
     #[error(
         "stream {stream_id:#010x}, offset {offset}: the payload has {found_bytes} bytes, its layout needs {needed_bytes}"
     )]
@@ -31,68 +31,68 @@ pub enum DecodeError {
         stream_id: u32,
         /// Index of the stream in the layout.
         layout: usize,
-        /// Where the payload ended in the datagram.
+        /// Offset in the datagram where the payload ended.
         offset: usize,
-        /// Bytes of payload.
+        /// Size of the payload in bytes.
         found_bytes: usize,
-        /// Bytes that the layout reaches.
+        /// Bytes that the layout requires.
         needed_bytes: usize,
     },
-    /// Its payload is to be parser-aligned, and is no run of blocks.
+    /// An invalid parser-aligned payload.
     #[error("stream {stream_id:#010x}, offset {offset}: {source}")]
     Block {
         /// The stream id.
         stream_id: u32,
         /// Index of the stream in the layout.
         layout: usize,
-        /// Where in the datagram the block begins.
+        /// Offset of the block in the datagram.
         offset: usize,
-        /// What is wrong with it.
+        /// Error in the block.
         source: BlockError,
     },
 }
 
-/// What a packet's stamp says of the source's clock.
+/// State of the source's clock according to a packet's timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
-    /// It was set.
+    /// A clock that was set.
     #[default]
     Set,
-    /// It runs, and was never set: `time` is that of reception whatever the source's `clock`.
+    /// A clock that runs but was never set. `time` is then the time of reception, regardless of the source's `clock`.
     NeverSet,
-    /// Its nanoseconds are a second or more: the frames have no `source_time`.
+    /// An invalid timestamp with a second or more of nanoseconds. The frames have no `source_time`.
     Bad,
 }
 
-/// What a decoded packet said of itself beside its frames.
+/// Properties of a decoded packet, besides its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Index of the stream in the layout.
     pub layout: usize,
     /// Frames added to the batch.
     pub frames: u32,
-    /// Those of blocks, behind that of their packet: copies of a packet have them too, and nothing in them tells copies
-    /// apart. They are to be stored only if the packet's frame was.
+    /// Frames of blocks, after the frame of their packet. They should be stored only if the packet's frame was, because
+    /// a copy of a packet has the same blocks and the store cannot tell them apart.
     pub block_frames: u32,
-    /// The chassis marked the payload as erroneous.
+    /// Whether the chassis marked the payload as erroneous.
     pub payload_error: bool,
-    /// Messages the chassis says it lost.
+    /// Messages lost according to the chassis.
     pub chassis_lost: u8,
-    /// The packet was sent by a timeout of the chassis.
+    /// Whether the packet was sent by a timeout of the chassis.
     pub timeout: bool,
-    /// What its stamp says of the source's clock.
+    /// State of the source's clock.
     pub stamp: Stamp,
-    /// The stamp, nanoseconds since 1970 UTC; 0 if it is no time.
+    /// Timestamp in nanoseconds since 1970 UTC; 0 if it is invalid.
     pub stamp_ns: i64,
     /// Blocks of a parser-aligned payload.
     pub blocks: u32,
-    /// Those with an error.
+    /// Blocks with an error.
     pub block_errors: u32,
-    /// Those of a bus that the layout has no entry for: they made no frame.
+    /// Blocks of a bus without an entry in the layout. They made no frame.
     pub unmapped_blocks: u32,
 }
 
-/// Where the frames of one table go.
+/// Destination for the frames of one table.
 #[derive(Clone, Debug)]
 struct Bound {
     stream: StreamId,
@@ -103,16 +103,16 @@ struct Bound {
 #[derive(Clone, Debug)]
 pub struct Decoder {
     layout: SourceLayout,
-    /// For each stream of the layout, one for each of its tables.
+    /// For each stream of the layout, a destination for each of its tables.
     bound: Vec<Vec<Bound>>,
     generation: u64,
 }
 
 impl Decoder {
-    /// Makes the layout's streams known to the sink.
+    /// Resolves the layout's streams with the sink.
     ///
     /// # Errors
-    /// The first stream that the sink refuses.
+    /// If the sink refuses a stream.
     pub fn bind(layout: SourceLayout, sink: &dyn Sink) -> Result<Decoder, Reject> {
         let generation = sink.generation();
         let mut bound = Vec::with_capacity(layout.streams.len());
@@ -127,10 +127,10 @@ impl Decoder {
         Ok(Decoder { layout, bound, generation })
     }
 
-    /// Binds the layout anew if the sink's numbers changed since.
+    /// Resolves the streams again if the sink's numbers have changed since.
     ///
     /// # Errors
-    /// The first stream that the sink refuses; the decoder keeps its old numbers then.
+    /// If the sink refuses a stream. The decoder then keeps its old numbers.
     pub fn rebind_if_stale(&mut self, sink: &dyn Sink) -> Result<(), Reject> {
         if sink.generation() != self.generation {
             *self = Decoder::bind(self.layout.clone(), sink)?;
@@ -138,17 +138,17 @@ impl Decoder {
         Ok(())
     }
 
-    /// The layout it reads by.
+    /// Returns the layout.
     pub fn layout(&self) -> &SourceLayout {
         &self.layout
     }
 
-    /// Whether the layout has a stream id.
+    /// Reports whether the layout has a stream id.
     pub fn knows(&self, stream_id: u32) -> bool {
         self.layout.index_of(stream_id).is_some()
     }
 
-    /// The store's streams that a stream of the layout feeds.
+    /// Iterates over the store's streams that a stream of the layout feeds.
     pub fn streams_of(&self, layout: usize) -> impl Iterator<Item = StreamId> + '_ {
         self.bound.get(layout).into_iter().flatten().map(|b| b.stream)
     }
@@ -156,7 +156,7 @@ impl Decoder {
     /// Decodes a datagram and appends its frames to `batch`.
     ///
     /// # Errors
-    /// Where it makes no frame; `batch` is as before.
+    /// If the datagram makes no frame. `batch` is then unchanged.
     #[inline]
     pub fn decode(
         &mut self,
@@ -170,7 +170,7 @@ impl Decoder {
     /// Appends the frames of a packet to `batch`.
     ///
     /// # Errors
-    /// Where it makes no frame; `batch` is as before.
+    /// If the packet makes no frame. `batch` is then unchanged.
     pub fn decode_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -213,8 +213,8 @@ impl Decoder {
         Ok(decoded)
     }
 
-    /// The frames' `source_time`, nanoseconds since 1970 UTC, by the packet's PTP stamp: none if it is no time, nor where
-    /// `time` would be it and the clock was never set.
+    /// Returns the `source_time` of the frames, in nanoseconds since 1970 UTC, from the packet's PTP timestamp. Returns
+    /// `None` if the timestamp is invalid, or if it would be used as `time` and the clock was never set.
     fn source_time(&self, packet: &Packet<'_>, receive_time: i64, decoded: &mut Decoded) -> Option<i64> {
         if packet.ptp_ns >= 1_000_000_000 {
             decoded.stamp = Stamp::Bad;
@@ -236,7 +236,7 @@ impl Decoder {
     }
 }
 
-/// Appends the frames of a parser-aligned packet: one of the packet, then one for each block in their order.
+/// Appends the frames of a parser-aligned packet: one for the packet, then one for each block in order.
 #[expect(clippy::too_many_arguments, reason = "all of them belong to one packet")]
 fn append_blocks(
     stream: &StreamLayout,
@@ -248,7 +248,7 @@ fn append_blocks(
     decoded: &mut Decoded,
     batch: &mut FrameBatch,
 ) -> Result<(), BlockError> {
-    // All of them first: a packet is taken whole or not at all.
+    // Check all blocks first: a packet is taken as a whole or not at all.
     let mut last_ns = 0;
     for block in Blocks::new(packet.payload) {
         let block = block?;
@@ -271,7 +271,7 @@ fn append_blocks(
             continue;
         };
         let (table, bound) = (&stream.tables[at], &bound[at]);
-        // The last message was seen right before the packet was sent, as with samples.
+        // As with samples, the last message was seen right before the packet was sent.
         let received = receive_time.saturating_sub(i64::from(last_ns - block.elapsed_ns));
         let seen_at = source_time.map(|t| t.saturating_add(i64::from(block.elapsed_ns)));
         batch.begin(head(bound.stream, seen_at, received, None));
@@ -302,9 +302,9 @@ fn header_value(header: BlockHeader, block: &Block<'_>) -> Value<'static> {
     }
 }
 
-/// Appends the frames that a packet makes in one table. Sample i of n was taken i periods after the packet's
-/// stamp, and the last of them right before the packet was sent: so `source_time` counts forwards from the
-/// stamp, `receive_time` backwards from the reception, and neither is ever in the future.
+/// Appends the frames that a packet makes in one table. Sample i of n was taken i periods after the packet's timestamp,
+/// and the last one right before the packet was sent. So `source_time` counts forwards from the timestamp,
+/// `receive_time` counts backwards from reception, and neither is ever in the future.
 #[inline]
 fn append_table(
     table: &TableLayout,
@@ -325,7 +325,7 @@ fn append_table(
             sequence: Some(packet.sequence as u64 * samples as u64 + sample as u64),
         });
         for (field, channel) in table.fields.iter().zip(&bound.channels) {
-            // The payload's length was checked against the layout: every word lies within.
+            // The payload's length was checked against the layout, so every word is within it.
             if let Some(value) = field.value(packet.payload, sample) {
                 batch.push(*channel, value);
             }

@@ -1,4 +1,4 @@
-//! What the fuzzer calls: iNET-X datagrams through a layout of every kind. A crash is a panic.
+//! Fuzzing entry point: iNET-X datagrams through a layout of every kind. A crash is a panic.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::capture::{self, Captured};
 use crate::config::SourceConfig;
 use crate::sink::Sink;
 
-/// Streams of fixed places, of samples, and of blocks; the ids are those of the captures that the fuzzer begins with.
+/// Streams with fixed offsets, samples and blocks. The ids are those of the captures in the seed corpus.
 const LAYOUT: &str = "
     name = 'fuzz'
     kind = 'inetx'
@@ -40,7 +40,7 @@ const LAYOUT: &str = "
     table = 'others'
     headers = ['error', 'error_code', 'message_count', 'bus_id', 'elapsed_ns', 'size_bytes']";
 
-/// Numbers streams, and takes nothing.
+/// Sink that numbers streams and stores nothing.
 #[derive(Default)]
 struct NumberedStreams(Mutex<u32>);
 
@@ -77,7 +77,7 @@ fn decoder() -> Decoder {
         .expect("it takes everything")
 }
 
-/// A datagram.
+/// Decodes a datagram.
 pub fn datagram(bytes: &[u8]) {
     let mut batch = FrameBatch::new();
     match decoder().decode(bytes, 1_700_000_000_000_000_000, &mut batch) {
@@ -87,11 +87,11 @@ pub fn datagram(bytes: &[u8]) {
         }
         Err(_) => assert!(batch.is_empty()),
     }
-    // Each frame has a block, or a part of the six of the fixed stream.
+    // Each frame comes from a block, or is one of the six of the fixed stream.
     assert!(batch.len() <= bytes.len() / 8 + 7);
 }
 
-/// Where the fuzzer begins: the datagrams of captures.
+/// Returns the seed corpus: the datagrams of captures.
 pub fn corpus(captures: &[&[u8]]) -> Vec<(&'static str, Vec<u8>)> {
     let mut found = Vec::new();
     for capture in captures {

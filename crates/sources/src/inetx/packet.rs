@@ -4,107 +4,107 @@
 //! |---|---|---|---|
 //! | 0 | 4 | control | bits 31–28 version (1), bits 27–24 number of option words |
 //! | 4 | 4 | stream id | |
-//! | 8 | 4 | sequence | of the stream, wraps at 2³² |
+//! | 8 | 4 | sequence | of the stream; wraps at 2³² |
 //! | 12 | 4 | packet length | of the whole packet in bytes, header included |
-//! | 16 | 4 | PTP seconds | since 1970; nothing says whether TAI or UTC |
+//! | 16 | 4 | PTP seconds | since 1970; TAI or UTC is not stated |
 //! | 20 | 4 | PTP nanoseconds | |
 //! | 24 | 4 × count | option words | the first is the payload information field |
 //! | 24 + 4 × count | | payload | |
 
-/// Bytes before the option words.
+/// Size of the header before the option words.
 pub const FIXED_HEADER_BYTES: usize = 24;
-/// The version that is read.
+/// Supported version.
 pub const VERSION: u8 = 1;
 
-/// A packet, its fields as on the wire.
+/// A packet with its fields as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Control word: version and number of option words.
     pub control: u32,
-    /// Stream it belongs to.
+    /// Stream id.
     pub stream_id: u32,
-    /// Number in its stream, modulo 2³².
+    /// Sequence number in its stream, modulo 2³².
     pub sequence: u32,
-    /// Bytes of the packet by its own account; equal to those received.
+    /// Stated size of the packet in bytes, equal to the received size.
     pub packet_bytes: u32,
-    /// Seconds since 1970 of its first sample.
+    /// Seconds since 1970, of its first sample.
     pub ptp_s: u32,
     /// Nanoseconds within the second.
     pub ptp_ns: u32,
     /// Payload information field, if the packet has an option word.
     pub payload_information: Option<PayloadInformation>,
-    /// What comes after the header.
+    /// Payload, after the header.
     pub payload: &'a [u8],
 }
 
-/// The first option word: what the acquisition chassis says of the payload.
+/// Payload information field, the first option word, set by the acquisition chassis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadInformation(
-    /// The word.
+    /// Value of the option word.
     pub u32,
 );
 
 impl PayloadInformation {
-    /// Bit 31: the payload has an error.
+    /// Returns bit 31: whether the payload has an error.
     pub fn error(self) -> bool {
         self.0 >> 31 & 1 == 1
     }
 
-    /// Bits 30–27: messages the chassis lost before this one.
+    /// Returns bits 30–27: the messages that the chassis lost before this one.
     pub fn lost_count(self) -> u8 {
         (self.0 >> 27 & 0xF) as u8
     }
 
-    /// Bit 26: the packet was sent because its time was over, not because it was full.
+    /// Returns bit 26: whether the packet was sent because of a timeout rather than because it was full.
     pub fn timeout(self) -> bool {
         self.0 >> 26 & 1 == 1
     }
 }
 
-/// Why bytes are not an iNET-X packet that can be read. Offsets are bytes in the datagram.
+/// Error in an iNET-X packet. Offsets are bytes in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Too short for its header.
+    /// A datagram too short for its header.
     #[error("truncated: {found_bytes} bytes at offset {offset}, the iNET-X header needs {needed_bytes}")]
     Truncated {
-        /// Where the bytes ended.
+        /// Offset where the datagram ended.
         offset: usize,
-        /// Bytes there.
+        /// Bytes available.
         found_bytes: usize,
-        /// Bytes the header has.
+        /// Size of the header in bytes.
         needed_bytes: usize,
     },
-    /// Another version, or no iNET-X at all.
+    /// An unsupported version, or not iNET-X at all.
     #[error("offset 0: iNET-X version {found} (control word {control:#010x}), only version 1 is supported")]
     Version {
-        /// Version of the control word.
+        /// Version in the control word.
         found: u8,
-        /// The control word.
+        /// Control word.
         control: u32,
     },
-    /// Its length disagrees with the datagram's.
+    /// A stated length that differs from the datagram's.
     #[error(
         "stream {stream_id:#010x}, offset 12: the packet says it has {declared_bytes} bytes, the datagram has {found_bytes}"
     )]
     Length {
-        /// Stream it says it belongs to.
+        /// Stated stream id.
         stream_id: u32,
-        /// Length field.
+        /// Stated length in bytes.
         declared_bytes: u32,
-        /// Bytes of the datagram.
+        /// Size of the datagram in bytes.
         found_bytes: usize,
     },
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the header of a datagram.
+    /// Parses the header of a datagram.
     ///
     /// # Errors
-    /// Where it is truncated, of another version, or disagrees with its own length.
+    /// If it is truncated, has another version, or its length differs from the stated one.
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, PacketError> {
         let Some(fixed) = datagram.first_chunk::<FIXED_HEADER_BYTES>() else {
-            // A foreign datagram is better named by its version than by its size.
+            // For a foreign datagram, report the version rather than the size.
             if let Some(control) = datagram.first_chunk::<4>() {
                 check_version(u32::from_be_bytes(*control))?;
             }
@@ -210,7 +210,7 @@ mod tests {
         );
         assert!(matches!(Packet::parse(&[]), Err(PacketError::Truncated { found_bytes: 0, .. })));
         assert!(matches!(Packet::parse(b"GET / HTTP"), Err(PacketError::Version { found: 4, .. })));
-        // Three option words promised, one there.
+        // Three option words stated, one present.
         let mut short = packet(0x1300_0000, &[0], b"");
         let n = short.len() as u32;
         short[12..16].copy_from_slice(&n.to_be_bytes());

@@ -1,4 +1,4 @@
-//! An iNET-X source: its socket, its thread, its decoder, its counters.
+//! An iNET-X source with its socket, thread, decoder and counters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::start::StartError;
 use crate::throttle::{Throttle, hex_sample};
 use crate::udp::{Datagrams, Peer, Receiver, Sockets};
 
-/// Starts iNET-X sources.
+/// Starter of iNET-X sources.
 #[derive(Debug)]
 pub struct InetxSource;
 
 impl InetxSource {
-    /// Binds the layout's streams, opens the socket, starts receiving.
+    /// Resolves the layout's streams, opens the socket and starts receiving.
     ///
     /// # Errors
-    /// Where a stream, the socket or the thread cannot be had.
+    /// If a stream cannot be resolved, or the socket or the thread cannot be created.
     pub fn start(layout: SourceLayout, sink: Arc<dyn Sink>, now: Now) -> Result<RunningReceiver, StartError> {
         let name = layout.name.clone();
         let (listen, receive_buffer_bytes) = (layout.listen.clone(), layout.receive_buffer_bytes);
@@ -43,26 +43,26 @@ impl InetxSource {
     }
 }
 
-/// A source at work. Dropping it stops it.
+/// A running source. Dropping it stops it.
 #[derive(Debug)]
 pub struct RunningReceiver {
     /// Name of the source.
     pub name: String,
-    /// Where it listens.
+    /// Local addresses.
     pub addresses: Vec<SocketAddr>,
-    /// What it counted so far.
+    /// Counters.
     pub counts: Arc<PacketCounts>,
     receiver: Receiver,
 }
 
 impl RunningReceiver {
-    /// Takes what the kernel still has, then ends.
+    /// Processes the datagrams that the kernel still holds, then ends.
     pub fn stop(&mut self) {
         self.receiver.stop();
     }
 }
 
-/// Decodes datagrams, counts what came of them, hands the frames of each batch to the sink.
+/// Decoder of datagrams, which counts the outcomes and hands the frames of each batch to the sink.
 pub(crate) struct PacketReceiver {
     name: String,
     decoder: Decoder,
@@ -70,7 +70,7 @@ pub(crate) struct PacketReceiver {
     counts: Arc<PacketCounts>,
     now: Now,
     frames: Frames,
-    /// Reception of the newest datagram.
+    /// Receive time of the newest datagram.
     newest: i64,
     log: Throttle,
     watch: PacketTally,
@@ -84,16 +84,16 @@ impl PacketReceiver {
         counts: Arc<PacketCounts>,
         now: Now,
     ) -> Self {
-        // Two rejected datagrams a ten seconds are enough to know what is wrong; the counters have the rest.
+        // Two rejected datagrams every ten seconds suffice to identify the problem. The counters have the rest.
         let log = Throttle::new(2, 10_000_000_000);
         let (watch, tallies) = PacketTally::new(decoder.layout());
-        // Set by nobody else: the counters are this source's own.
+        // Cannot fail: the counters belong to this source alone.
         let _ = counts.tallies.set(tallies);
         PacketReceiver { name, decoder, sink, counts, now, frames: Frames::default(), newest: 0, log, watch }
     }
 
     fn refuse(&mut self, error: &DecodeError, bytes: &[u8], receive_time: i64, peer: &Peer) {
-        // Before its reason: who finds that finds the id.
+        // Count the id before the reason, so that anyone who sees the reason also finds the id.
         let is_new = match error {
             DecodeError::UnknownStream { stream_id } => self.counts.unknown_streams.add(*stream_id),
             _ => false,
@@ -107,8 +107,8 @@ impl PacketReceiver {
                 }
                 return;
             }
-            // A datagram is one that was rejected, however many tables it would have fed: it counts for the first. Which
-            // blocks it would have had nobody knows.
+            // A rejected datagram counts once, for its first table, even if it would have fed several. The blocks it
+            // would have had are unknown.
             DecodeError::ShortPayload { layout, .. } | DecodeError::Block { layout, .. } => {
                 for stream in self.decoder.streams_of(*layout).take(1) {
                     self.sink.count_rejected(stream, 1);
@@ -122,7 +122,7 @@ impl PacketReceiver {
     }
 }
 
-/// The label of an error in metrics.
+/// Returns the label of an error in metrics.
 pub(crate) fn reason(error: &DecodeError) -> &'static str {
     match error {
         DecodeError::Packet(PacketError::Truncated { .. }) => "truncated",
@@ -134,7 +134,7 @@ pub(crate) fn reason(error: &DecodeError) -> &'static str {
     }
 }
 
-/// Adds what became of frames to the counters.
+/// Adds the outcomes of frames to the counters.
 pub(crate) fn count_outcomes(counts: &PacketCounts, outcomes: &[Outcome], now: i64) {
     let (mut stored, mut duplicate) = (0, 0);
     for outcome in outcomes {

@@ -1,4 +1,4 @@
-//! What the packets of each stream say of themselves: counted, and told when it begins.
+//! Counts the properties stated in the packets of each stream, and notes when trouble begins.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -10,9 +10,9 @@ use crate::layout::SourceLayout;
 use crate::notes::{Note, Notes};
 use crate::throttle::Throttle;
 
-/// Trouble that was not seen for this long begins anew.
+/// Time without a trouble, in nanoseconds, after which it is reported as new.
 const QUIET_NS: i64 = 60_000_000_000;
-/// Notes of one source in a minute; further ones are counted.
+/// Maximum notes of one source per minute. Further ones are counted.
 const NOTES_A_MINUTE: u32 = 6;
 
 /// Counters of one stream id.
@@ -20,44 +20,44 @@ const NOTES_A_MINUTE: u32 = 6;
 pub struct Tally {
     /// Stream id on the wire.
     pub id: u32,
-    /// Streams of the store that it feeds.
+    /// Streams of the store that the id feeds.
     pub keys: Vec<StreamKey>,
     /// Packets whose chassis marked the payload as erroneous.
     pub payload_errors: AtomicU64,
-    /// Messages that the chassis says it lost.
+    /// Messages lost according to the chassis.
     pub chassis_lost: AtomicU64,
     /// Packets sent by a timeout of the chassis.
     pub timeouts: AtomicU64,
-    /// Packets whose PTP stamp was no time.
+    /// Packets with an invalid PTP timestamp.
     pub bad_ptp: AtomicU64,
-    /// Packets whose PTP stamp was of a clock that was never set.
+    /// Packets with a PTP timestamp from a clock that was never set.
     pub never_set: AtomicU64,
     /// Blocks of parser-aligned payloads.
     pub blocks: AtomicU64,
-    /// Those with an error.
+    /// Blocks with an error.
     pub block_errors: AtomicU64,
-    /// Those of a bus that the layout has no entry for.
+    /// Blocks of a bus without an entry in the layout.
     pub unmapped_blocks: AtomicU64,
-    /// While the clock was never set: by how much its newest stamp is off the reception, nanoseconds; else 0.
+    /// While the clock is not set: offset of the newest timestamp from reception, in nanoseconds; otherwise 0.
     pub off_ns: AtomicI64,
-    /// Since when its clock is as it is, nanoseconds since 1970 UTC; 0 before the first packet.
+    /// Time of the clock's latest change of state, in nanoseconds since 1970 UTC; 0 before the first packet.
     pub since: AtomicI64,
 }
 
-/// What is remembered of one stream id between packets.
+/// State of one stream id between packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamPast {
     /// Whether its clock was set.
     is_set: Option<bool>,
-    /// When each trouble was last seen.
+    /// Time of each trouble's latest occurrence.
     seen: [Option<i64>; 5],
 }
 
-/// Counts and tells.
+/// Counter of packet properties and writer of notes.
 #[derive(Debug)]
 pub(crate) struct PacketTally {
     past: Vec<StreamPast>,
-    /// Frames were to have the packets' time.
+    /// Whether frames should use the packets' time.
     wants_source_time: bool,
     log: Throttle,
 }
@@ -77,7 +77,7 @@ impl PacketTally {
         (watch, tallies.collect())
     }
 
-    /// Takes what a packet said of itself.
+    /// Counts the properties of a packet.
     pub(crate) fn packet(&mut self, decoded: &Decoded, receive_time: i64, tally: &Tally, notes: &Notes) {
         let Some(past) = self.past.get_mut(decoded.layout) else { return };
         add(&tally.blocks, decoded.blocks.into());

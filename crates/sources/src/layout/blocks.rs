@@ -1,4 +1,4 @@
-//! Layouts of parser-aligned payloads: which blocks go where.
+//! Layouts of parser-aligned payloads: the mapping of blocks to tables.
 
 use hashbrown::HashSet;
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec};
@@ -6,13 +6,13 @@ use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec};
 use super::{CHANNELS_MAX, LayoutError, SEQUENCE_MODULUS, StreamLayout, TableLayout, check_name, compile_field};
 use crate::config::{BlockConfig, BlockHeader, StreamConfig};
 
-/// Where the blocks of a parser-aligned payload go.
+/// Mapping of the blocks of a parser-aligned payload to tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockLayout {
-    /// For each bus id the index of its table in [`StreamLayout::tables`], if it has one. The first table is the
-    /// packet's.
+    /// For each bus id, the index of its table in [`StreamLayout::tables`], if it has one. The first table is that of
+    /// the packet.
     pub table_of_bus: Box<[Option<usize>; 256]>,
-    /// For each table the fields of block headers; their channels come after those of its fields.
+    /// For each table, the header fields to store. Their channels follow those of its fields.
     pub headers: Vec<Vec<BlockHeader>>,
 }
 
@@ -30,7 +30,7 @@ impl BlockHeader {
     }
 }
 
-/// The layout of a stream with a parser-aligned payload: a table of its packets, then one for each block entry.
+/// Makes the layout of a stream with a parser-aligned payload: a table for its packets, then one for each block entry.
 pub(super) fn compile(
     stream: &StreamConfig,
     source: &str,
@@ -50,7 +50,7 @@ pub(super) fn compile(
         description: description.to_owned(),
         ..ChannelSpec::new(name, ChannelType::U16)
     };
-    // Blocks have no sequence that would count from packet to packet: what is lost is known of packets.
+    // Blocks have no sequence numbers that continue across packets, so loss is detected by packets.
     let packets = TableLayout {
         spec: StreamSpec {
             key: StreamKey::new(stream.table.as_str(), stream.tags.clone()),

@@ -1,34 +1,36 @@
-//! The container: records, most of them in compressed chunks, to schemas, channels and messages. Pure but for reading.
+//! Reads the container: records, mostly in compressed chunks, that contain schemas, channels and messages. Pure apart
+//! from reading.
 //!
 //! ```text
 //!  magic | header | chunk | index | chunk | index | … | data end | summary | footer | magic
 //!  record: u8 opcode, u64 length, body; all little-endian
 //! ```
-//! A chunk is taken as a whole: one whose bytes or checksum are wrong gives nothing, its offset is told, and reading goes
-//! on behind it. Of a chunk that the end of the file cuts off, and of one that its writer never closed, all that is there
-//! is given. Chunks of more than 64 MiB are not kept: they are given as they come, and their checksum is told after.
+//! A chunk is taken as a whole: if its bytes or checksum are wrong, it is skipped, its offset is reported, and reading
+//! continues after it. Of a chunk that is cut off by the end of the file or was never closed by its writer, everything
+//! present is returned. Chunks of more than 64 MiB are not buffered: their records are returned as they are read, and a
+//! wrong checksum is reported afterwards.
 //!
-//! Bounds: a record has at most 64 MiB, zstd's window 128 MiB. What says that it is longer is passed over and counted.
+//! Bounds: a record has at most 64 MiB, zstd's window 128 MiB. Anything longer is skipped and counted.
 
 use std::io::{self, BufReader, Read};
 use std::ops::ControlFlow;
 
-/// What a file begins and ends with.
+/// Bytes at the start and end of a file.
 pub const MAGIC: [u8; 8] = *b"\x89MCAP0\r\n";
 
-/// Most bytes of a record, and of a chunk that is taken as a whole.
+/// Maximum bytes of a record, and of a chunk taken as a whole.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of a schema or the description of a channel.
+/// Maximum bytes of a schema or a channel description.
 const DEFINITION_BYTES_MAX: u64 = 1 << 20;
-/// Opcode and length of a record.
+/// Size of a record's opcode and length.
 const HEAD_BYTES: usize = 9;
-/// Of a chunk's record up to its compression's name.
+/// Size of a chunk record's fixed part, before the name of its compression.
 const CHUNK_HEAD_BYTES: u64 = 32;
-/// Most bytes of a compression's name.
+/// Maximum bytes of a compression's name.
 const COMPRESSION_BYTES_MAX: u64 = 64;
-/// What a writer puts for a length it does not know yet.
+/// Placeholder for a length not yet known to the writer.
 const NOT_CLOSED: u64 = u64::MAX;
-/// Largest window that zstd may ask memory for, as a power of two.
+/// Base-2 logarithm of the largest zstd window.
 const WINDOW_LOG_MAX: u32 = 27;
 
 const FOOTER: u8 = 0x02;
@@ -39,97 +41,97 @@ const CHUNK: u8 = 0x06;
 const ATTACHMENT: u8 = 0x09;
 const DATA_END: u8 = 0x0F;
 
-/// What a file holds, in its order.
+/// Entry of a file, in file order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordEntry<'a> {
-    /// How messages are laid out.
+    /// A schema of messages.
     Schema {
-        /// Its number, from 1.
+        /// Id, from 1.
         id: u16,
-        /// Its name: `sensor_msgs/Imu`.
+        /// Name, such as `sensor_msgs/Imu`.
         name: &'a str,
-        /// What it is written in: `ros1msg`.
+        /// Encoding, such as `ros1msg`.
         encoding: &'a str,
-        /// It.
+        /// Contents.
         text: &'a [u8],
     },
-    /// A topic of one sender.
+    /// A channel: a topic of one sender.
     Channel {
-        /// Its number.
+        /// Id.
         id: u16,
-        /// Its schema; 0: none.
+        /// Id of its schema; 0 for none.
         schema: u16,
-        /// Name of the topic.
+        /// Topic name.
         topic: &'a str,
-        /// What its messages are written in: `ros1`.
+        /// Encoding of its messages, such as `ros1`.
         encoding: &'a str,
     },
     /// A message.
     Message(RecordedMessage<'a>),
-    /// An attached file, which is passed over.
+    /// An attached file, which is skipped.
     Attachment,
-    /// A message of more bytes than are taken.
+    /// A message over the size limit.
     TooLarge,
-    /// Bytes that are not what they should be; reading goes on behind them.
+    /// Invalid bytes. Reading continues after them.
     Damage(Damage),
 }
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedMessage<'a> {
-    /// Number of its channel.
+    /// Id of its channel.
     pub channel: u16,
-    /// What counts messages; what it counts is up to who wrote the file.
+    /// Sequence number. Its meaning depends on the writer of the file.
     pub sequence: u32,
-    /// When it was recorded, nanoseconds since 1970 UTC.
+    /// Time of recording, in nanoseconds since 1970 UTC.
     pub log_time: u64,
-    /// When it was sent, nanoseconds since 1970 UTC.
+    /// Time of sending, in nanoseconds since 1970 UTC.
     pub publish_time: u64,
-    /// It.
+    /// Contents.
     pub data: &'a [u8],
 }
 
-/// Where a file is not what it should be.
+/// Damage in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What is wrong.
+    /// Cause.
     pub what: String,
 }
 
-/// How a file ended.
+/// End of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEnd {
-    /// As it should.
+    /// A regular end.
     Whole,
-    /// Too early, or in bytes behind which nothing can be found: where.
+    /// A premature end, or bytes after which nothing can be found, with the place.
     Cut(Damage),
-    /// The caller wanted no more.
+    /// A stop requested by the caller.
     Stopped,
 }
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// It begins otherwise.
+    /// A file without the MCAP magic.
     #[error("not an MCAP file: it does not start with the bytes 89 4d 43 41 50 30 0d 0a")]
     NotMcap,
-    /// Reading fails.
+    /// A read error.
     #[error("at byte {offset}: {source}")]
     Io {
-        /// How far it was read.
+        /// Offset reached.
         offset: u64,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// The file, with how far it was read.
+/// Input file with its current offset.
 struct Input<R> {
     inner: BufReader<R>,
     offset: u64,
-    /// Nothing came where something was asked for.
+    /// Whether a read returned no bytes.
     ended: bool,
     failed: Option<io::Error>,
 }
@@ -157,21 +159,21 @@ impl<R: Read> Read for Input<R> {
     }
 }
 
-/// Hands out entries, with the bytes of the file read so far.
+/// Callback for entries, with the number of bytes of the file read so far.
 type Each<'e> = dyn FnMut(RecordEntry<'_>, u64) -> ControlFlow<()> + 'e;
 
-/// How far a run of records goes.
+/// Extent to which a sequence of records was read.
 enum Walked {
     All,
-    /// They end in the middle of one.
+    /// An end in the middle of a record.
     Short,
     Stopped,
 }
 
-/// Reads a file entry by entry. `each` gets every one, and the bytes read so far.
+/// Reads a file entry by entry. Calls `each` with every entry and the number of bytes read so far.
 ///
 /// # Errors
-/// Where it is no such file, or cannot be read; what came before was handed over.
+/// If the file is not MCAP or cannot be read. Entries before the error have been passed on.
 pub fn read(
     input: impl Read,
     mut each: impl FnMut(RecordEntry<'_>, u64) -> ControlFlow<()>,
@@ -258,11 +260,11 @@ fn walk<R: Read>(input: &mut Input<R>, each: &mut Each<'_>) -> Result<FileEnd, C
     }
 }
 
-/// What became of a chunk.
+/// Outcome of a chunk.
 enum Chunked {
     Taken,
     Stopped,
-    /// The file ends in it.
+    /// A chunk in which the file ends.
     Cut,
 }
 
@@ -307,7 +309,7 @@ fn chunk<R: Read>(input: &mut Input<R>, begin: u64, length: u64, body: &mut Vec<
         }
         Unpacked::Streamed(Walked::Short, _) => "a chunk that ends in the middle of a record".to_owned(),
         Unpacked::Whole(whole, _) if input.ended => {
-            // Nothing is known of these bytes but that they were written; what is missing is told as the end of the file.
+            // These bytes are only known to have been written. The missing part is reported as the end of the file.
             let _ = records(&mut whole.as_slice(), body, begin, at, each);
             return Chunked::Cut;
         }
@@ -327,17 +329,18 @@ fn chunk<R: Read>(input: &mut Input<R>, begin: u64, length: u64, body: &mut Vec<
     damaged(input, each, wrong(what), end)
 }
 
-/// What came of the bytes of a chunk.
+/// Result of decompressing a chunk.
 enum Unpacked {
-    /// Nothing: why.
+    /// Failure, with the cause.
     Not(String),
-    /// They were taken as they came; their checksum.
+    /// Records passed on as they were read, with the checksum.
     Streamed(Walked, u32),
-    /// They are here, up to where they could not be unpacked.
+    /// Decompressed bytes up to an error, if any.
     Whole(Vec<u8>, Option<String>),
 }
 
-/// Unpacks a chunk that has so many bytes; of one that is too large, or not known to end, `take` gets them as they come.
+/// Decompresses a chunk of a known size. For `None`, when it is too large or not known to end, passes the bytes to
+/// `take` as they are read.
 fn unpack(
     compression: &[u8],
     packed: impl Read,
@@ -359,7 +362,7 @@ fn unpack(
         return Unpacked::Streamed(walked, hashed.crc.finalize());
     };
     let mut whole = Vec::new();
-    // One more than it says, to see that there is no more.
+    // Read one more byte than stated, to detect excess.
     let read = plain.by_ref().take(whole_bytes + 1).read_to_end(&mut whole);
     Unpacked::Whole(whole, read.err().map(|error| error.to_string()))
 }
@@ -370,7 +373,7 @@ fn zstd_decoder<'r>(packed: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     Ok(Box::new(decoder))
 }
 
-/// Tells what is wrong with a chunk, and goes on behind it.
+/// Reports damage in a chunk and continues after it.
 fn damaged<R: Read>(input: &mut Input<R>, each: &mut Each<'_>, damage: Damage, end: u64) -> Chunked {
     match each(RecordEntry::Damage(damage), input.offset) {
         ControlFlow::Break(()) => Chunked::Stopped,
@@ -378,7 +381,7 @@ fn damaged<R: Read>(input: &mut Input<R>, each: &mut Each<'_>, damage: Damage, e
     }
 }
 
-/// Goes on behind a chunk.
+/// Continues after a chunk.
 fn after<R: Read>(input: &mut Input<R>, end: u64) -> Chunked {
     match skip(input, end - input.offset) {
         true => Chunked::Taken,
@@ -386,7 +389,7 @@ fn after<R: Read>(input: &mut Input<R>, end: u64) -> Chunked {
     }
 }
 
-/// Takes the records of a chunk that begins at `begin`, the file being read up to `at`.
+/// Reads the records of a chunk that begins at `begin`, where the file has been read up to `at`.
 fn records(plain: &mut dyn Read, body: &mut Vec<u8>, begin: u64, at: u64, each: &mut Each<'_>) -> Walked {
     loop {
         let mut head = [0; HEAD_BYTES];
@@ -423,7 +426,7 @@ fn too_large(opcode: u8, length: u64, offset: u64) -> RecordEntry<'static> {
     }
 }
 
-/// The entry of a record. `offset` is where it, or the chunk it is in, begins.
+/// Parses the entry of a record. `offset` is that of the record or of its chunk.
 fn entry(opcode: u8, body: &[u8], offset: u64) -> RecordEntry<'_> {
     let mut fields = RecordFields { rest: body };
     let entry = match opcode {
@@ -442,7 +445,7 @@ fn entry(opcode: u8, body: &[u8], offset: u64) -> RecordEntry<'_> {
     })
 }
 
-/// Parts of a record, one after the other.
+/// Parser of a record's fields.
 struct RecordFields<'a> {
     rest: &'a [u8],
 }
@@ -488,7 +491,7 @@ impl<'a> RecordFields<'a> {
     }
 }
 
-/// Bytes on their way, and their checksum.
+/// Reader that computes a checksum.
 struct Hashed<'r> {
     inner: Box<dyn Read + 'r>,
     crc: crc32fast::Hasher,
@@ -514,7 +517,7 @@ fn le_u32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Reads as many bytes as there are, up to all of the buffer.
+/// Reads up to the size of the buffer. Returns the number of bytes read.
 fn fill_some(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> usize {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -528,23 +531,23 @@ fn fill_some(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> usize {
     filled
 }
 
-/// Whether all of the buffer could be read.
+/// Fills the buffer. Returns `false` if the input ends before.
 fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> bool {
     fill_some(input, buffer) == buffer.len()
 }
 
-/// Reads a record's body, whose memory grows with what comes; false if there is less.
+/// Reads a record's body, growing memory as bytes arrive. Returns `false` if the input ends before.
 fn read_body(input: &mut (impl Read + ?Sized), body: &mut Vec<u8>, length: u64) -> bool {
     body.clear();
     input.take(length).read_to_end(body).is_ok_and(|bytes| bytes as u64 == length)
 }
 
-/// Passes over bytes; false if there are fewer.
+/// Skips bytes. Returns `false` if the input ends before.
 fn skip(input: &mut (impl Read + ?Sized), bytes: u64) -> bool {
     io::copy(&mut input.take(bytes), &mut io::sink()).is_ok_and(|passed| passed == bytes)
 }
 
-/// Passes over bytes; none if there are fewer.
+/// Skips bytes. Returns `None` if the input ends before.
 fn skipped(input: &mut impl Read, bytes: u64, flow: ControlFlow<()>) -> Option<ControlFlow<()>> {
     skip(input, bytes).then_some(flow)
 }

@@ -1,4 +1,4 @@
-//! What the fuzzer calls: whole files, and messages by schemas. A crash is a panic.
+//! Fuzzing entry points: whole files, and messages by schema. A crash is a panic.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::numbering::Numbering;
 use super::schema::Dialect;
 use crate::sink::Sink;
 
-/// Numbers streams and rows.
+/// Sink that numbers streams and rows.
 #[derive(Default)]
 struct NumberedRows(Mutex<u32>);
 
@@ -46,7 +46,7 @@ impl Sink for NumberedRows {
     fn count_rejected(&self, _: StreamId, _: u64) {}
 }
 
-/// A whole file: each message read is in exactly one count.
+/// Imports a whole file. Each message read must be in exactly one count.
 pub fn file(bytes: &[u8]) {
     let Ok(numbering) = Numbering::of(bytes) else { return };
     let report = McapReport { numbering, ..McapReport::default() };
@@ -61,15 +61,15 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// A message by a schema: the first byte says whose, two the length of the schema, which is before the message. Twice:
-/// the second time all leaves are there, and values are the same.
+/// Decodes a message by a schema. The first byte selects the decoder, the next two are the length of the schema, which
+/// precedes the message. Decodes twice: the second time all leaves exist, and values must be the same.
 pub fn message(bytes: &[u8]) {
     let Some((&[whose, low, high], rest)) = bytes.split_first_chunk() else { return };
     let (schema, message) = rest.split_at(rest.len().min(u16::from_le_bytes([low, high]).into()));
     let (mut first, mut again) = (Values::new(), Values::new());
     let leaves: Vec<MessageLeaf> = if whose % 3 == 2 {
         let mut decoder = JsonDecoder::new(Some(schema));
-        // Types are those of the first values, so the second time others may be taken.
+        // Types are those of the first values, so the second pass may accept others.
         let _ = decoder.decode(message, &mut first);
         let _ = decoder.decode(message, &mut again);
         decoder.leaves().to_vec()
@@ -85,7 +85,7 @@ pub fn message(bytes: &[u8]) {
     assert!(first.iter().chain(&again).all(|(leaf, _)| *leaf < leaves.len()));
 }
 
-/// Where the fuzzer begins: files, and messages of every kind.
+/// Returns the seed corpus: files, and messages of every kind.
 pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
     let ros = b"Header h\ntime t\nstring[] names\nPart[2] parts\nuint8[] bytes\nfloat32[] floats\n\
         ===\nMSG: std_msgs/Header\nuint32 seq\ntime stamp\nstring frame_id\n\
@@ -160,7 +160,7 @@ fn record(out: &mut Vec<u8>, opcode: u8, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Records as a chunk of a compression holds them.
+/// Compresses records as in a chunk.
 pub(super) fn pack(compression: &str, records: &[u8]) -> Vec<u8> {
     use std::io::Write;
     match compression {

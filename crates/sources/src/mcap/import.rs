@@ -1,4 +1,4 @@
-//! A file into a sink: a run of its own, as captures.
+//! Imports a file into a sink as a run, as with captures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -21,152 +21,152 @@ use crate::NAME_BYTES_MAX;
 use crate::import::file_sha256;
 use crate::sink::Sink;
 
-/// A batch is handed over at this size.
+/// Batch size at which frames are handed over.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of the file between two calls of the progress.
+/// Bytes of the file between two progress calls.
 const PROGRESS_BYTES: u64 = 1 << 20;
-/// Bytes of all schemas of a file that are kept.
+/// Maximum total size of the schemas kept of a file.
 const SCHEMAS_BYTES_MAX: usize = 64 << 20;
-/// A channel of bytes whose first value has more of them has blobs, else short arrays.
+/// Size of a byte channel's first value, up to which its values are stored as arrays rather than blobs.
 const SHORT_BYTES_MAX: usize = 4_096;
-/// Damages that are kept; others are counted.
+/// Maximum damages kept. Further ones are counted.
 const DAMAGES_MAX: usize = 10;
-/// Topics without a decoder that are named; others are counted.
+/// Maximum topics without a decoder that are named. Further ones are counted.
 const UNDECODED_MAX: usize = 1_000;
-/// Modulus of the numbers of messages.
+/// Modulus of message sequence numbers.
 const SEQUENCE_MODULUS: u64 = 1 << 32;
-/// What feeds the streams, as the catalog shows it.
+/// Source name of the streams in the catalog.
 const SOURCE: &str = "mcap";
 
-/// What an import needs.
+/// Settings of an import.
 #[derive(Clone, Debug)]
 pub struct McapConfig {
     /// Name of the run: the tag `run` of every stream.
     pub run: String,
 }
 
-/// How far an import is.
+/// Progress of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McapProgress {
     /// Bytes of the file read.
     pub bytes: u64,
-    /// Bytes it has.
+    /// Size of the file in bytes.
     pub total_bytes: u64,
     /// Messages read.
     pub messages: u64,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct McapReport {
     /// SHA-256 of the file in hexadecimal.
     pub file_sha256: String,
     /// Messages read.
     pub messages: u64,
-    /// Attached files, which are passed over.
+    /// Attached files, which are skipped.
     pub attachments: u64,
-    /// Topics whose messages are decoded.
+    /// Decoded topics.
     pub topics: Vec<TopicReport>,
-    /// Messages of topics that are not: why, with the topic's name, and how many.
+    /// Messages of other topics: the reason with the topic's name, and the count.
     pub undecoded: BTreeMap<String, u64>,
     /// Messages that made no frame, frames that the store refused, and damages, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// The first damages.
+    /// First damages.
     pub damages: Vec<Damage>,
-    /// Where the file ends too early, if it does.
+    /// Place of a premature end, if any.
     pub cut: Option<Damage>,
-    /// What the numbers of messages count; only those of channels are sequences.
+    /// Scope of the message numbers. Only numbers by channel are used as sequences.
     pub numbering: Numbering,
-    /// Once it is durable, everything imported is; it was waited for.
+    /// Commit that covers everything imported. It is durable.
     pub commit: Option<CommitNumber>,
 }
 
 impl McapReport {
-    /// Frames stored over all topics.
+    /// Counts the frames stored over all topics.
     pub fn stored(&self) -> u64 {
         self.topics.iter().map(|topic| topic.stored).sum()
     }
 
-    /// Frames the store had already, over all topics.
+    /// Counts the frames that the store had already stored, over all topics.
     pub fn duplicate(&self) -> u64 {
         self.topics.iter().map(|topic| topic.duplicate).sum()
     }
 
-    /// Whether all that the file holds, and should hold, is in the store.
+    /// Reports whether everything that the file contains, and should contain, is stored.
     pub fn is_whole(&self) -> bool {
         let lacks_nothing = self.topics.iter().all(|topic| topic.left_out.is_empty());
         self.rejected.is_empty() && self.undecoded.is_empty() && self.cut.is_none() && lacks_nothing
     }
 }
 
-/// What became of a topic.
+/// Result of an import for one topic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicReport {
-    /// Its name in the file.
+    /// Name in the file.
     pub topic: String,
-    /// Type of its messages, and what they are written in.
+    /// Type of its messages, with their encoding.
     pub schema: String,
-    /// The stream they went to.
+    /// Stream in the store.
     pub key: StreamKey,
-    /// Its number in the store, once there was a message.
+    /// Id of the stream in the store, once there was a message.
     pub stream: Option<StreamId>,
     /// Messages read.
     pub messages: u64,
     /// Frames stored.
     pub stored: u64,
-    /// Frames the store had already.
+    /// Frames that the store had already stored.
     pub duplicate: u64,
     /// Messages that made no frame, and frames that the store refused.
     pub rejected: u64,
-    /// When the first and the last message was recorded, nanoseconds since 1970 UTC.
+    /// Recording time of the first and last message, in nanoseconds since 1970 UTC.
     pub time: Option<(i64, i64)>,
-    /// What of its messages was left out: a sentence, and how often.
+    /// Parts of its messages that were left out: a description, and the count.
     pub left_out: LeftOut,
 }
 
-/// Why an import ended early. What was stored before stays.
+/// Error that ended an import early. Frames stored before it stay.
 #[derive(Debug, thiserror::Error)]
 pub enum McapError {
-    /// The file cannot be read.
+    /// An unreadable file.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// File name.
         path: String,
-        /// The refusal.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It is no such file, or cannot be read on.
+    /// A file that is not MCAP, or a read error.
     #[error("{path}: {source}")]
     Container {
-        /// The file.
+        /// File name.
         path: String,
-        /// Why.
+        /// Cause.
         source: ContainerError,
     },
-    /// The store takes nothing more.
+    /// A store that accepts nothing more.
     #[error("{path}: stopped after {messages} messages: {source}")]
     Refused {
-        /// The file.
+        /// File name.
         path: String,
         /// Messages read so far.
         messages: u64,
-        /// Why.
+        /// Cause.
         source: Refusal,
     },
-    /// The caller stopped it.
+    /// A stop requested by the caller.
     #[error("{path}: stopped after {messages} messages")]
     Stopped {
-        /// The file.
+        /// File name.
         path: String,
         /// Messages read so far.
         messages: u64,
     },
 }
 
-/// Imports a file and waits until it is durable. `progress` is called now and then and may stop it.
+/// Imports a file and waits until it is durable. Calls `progress` from time to time, which may stop the import.
 ///
 /// # Errors
-/// Where the file or the store ends it. Damage does not: the report tells it.
+/// If the file or the store causes an error. Damage is not an error, but part of the report.
 pub fn run(
     path: &Path,
     config: &McapConfig,
@@ -205,7 +205,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Takes a file's entries; `progress` gets the bytes and messages read so far, and may stop it.
+/// Imports a file's entries. Calls `progress` with the bytes and messages read so far, which may stop the import.
 pub(super) fn import(
     input: impl Read,
     run: &str,
@@ -240,11 +240,11 @@ struct Sender {
     fate: Option<Fate>,
 }
 
-/// What is done with messages of a channel.
+/// Treatment of a channel's messages.
 enum Fate {
-    /// They go to a topic: its index.
+    /// Decoding into the topic with this index.
     Decoded(usize),
-    /// They are counted, under this sentence.
+    /// Counting under this description.
     Counted(String),
 }
 
@@ -283,10 +283,10 @@ impl TopicDecoder {
     }
 }
 
-/// Where the values of a leaf go.
+/// Destination of a leaf's values.
 #[derive(Clone, Copy, Default)]
 struct LeafTarget {
-    /// Type of its channel, once it is known.
+    /// Type of its channel, once known.
     kind: Option<ChannelType>,
     index: Option<ChannelIndex>,
 }
@@ -303,13 +303,13 @@ struct McapImport<'a> {
     schemas: HashMap<u16, SchemaText>,
     schemas_bytes: usize,
     senders: HashMap<u16, Sender>,
-    /// In the order of the report.
+    /// Topics in the order of the report.
     topics: Vec<Topic>,
     by_key: HashMap<StreamKey, usize>,
     by_stream: HashMap<StreamId, usize>,
     batch: FrameBatch,
     report: McapReport,
-    /// Newest second of the recording, since 1970.
+    /// Latest second of the recording, since 1970.
     second: i64,
     refusal: Option<Refusal>,
 }
@@ -335,7 +335,7 @@ impl<'a> McapImport<'a> {
     fn entry(&mut self, entry: RecordEntry<'_>) {
         match entry {
             RecordEntry::Schema { id, name, encoding, text } => {
-                // Chunks repeat them.
+                // Chunks repeat schemas.
                 let bytes = name.len() + encoding.len() + text.len();
                 if id != 0 && !self.schemas.contains_key(&id) && self.schemas_bytes + bytes <= SCHEMAS_BYTES_MAX {
                     self.schemas_bytes += bytes;
@@ -390,7 +390,7 @@ impl<'a> McapImport<'a> {
         }
     }
 
-    /// Finds out what is done with messages of a channel.
+    /// Determines how messages of a channel are treated.
     fn begin_topic(&mut self, id: u16) -> Fate {
         let Some(sender) = self.senders.get(&id) else { return Fate::Counted("messages of no channel".to_owned()) };
         let (topic, encoding) = (&sender.topic, &sender.encoding);
@@ -421,7 +421,7 @@ impl<'a> McapImport<'a> {
         let table = topic.strip_prefix('/').unwrap_or(topic).replace('/', ".");
         let mut key = StreamKey::new(&*table, [("run".to_owned(), self.run.to_owned())]);
         if self.by_key.contains_key(&key) {
-            // Another sender of the same topic has numbers and perhaps a layout of its own.
+            // Another sender of the same topic has its own numbers and perhaps its own layout.
             let tags = [("channel".to_owned(), id.to_string()), ("run".to_owned(), self.run.to_owned())];
             key = StreamKey::new(&*table, tags);
         }
@@ -467,11 +467,11 @@ impl<'a> McapImport<'a> {
         let of = &mut self.topics[topic];
         let stamp = of.decoder.stamp().and_then(|stamp| values.iter().find(|(leaf, _)| *leaf == stamp));
         let stamp = match stamp {
-            // A stamp of 0 was never set.
+            // A timestamp of 0 was never set.
             Some((_, FoundValue::Plain(Value::I64(stamp)))) if *stamp > 0 => Some(*stamp),
             _ => time_of(message.publish_time).filter(|time| *time > 0),
         };
-        // References of blobs, durable before the frame that names them.
+        // References of blobs, which must be durable before the frame that contains them.
         let mut blobs = Vec::new();
         for (leaf, value) in &values {
             let FoundValue::Array(_, bytes) = value else { continue };
@@ -522,7 +522,7 @@ impl<'a> McapImport<'a> {
         self.reject(reason);
     }
 
-    /// Sees that all leaves with values have channels.
+    /// Ensures that all leaves with values have channels.
     fn make_ready(&mut self, topic: usize, values: &Values<'_>) -> Result<(), Reject> {
         let (of, about) = (&mut self.topics[topic], &mut self.report.topics[topic]);
         let leaves = of.decoder.leaves();
@@ -534,7 +534,7 @@ impl<'a> McapImport<'a> {
             }
         }
         for (leaf, value) in values {
-            // Bytes are short ones or images, as the first of them are.
+            // The first value decides whether bytes are stored as short arrays or as blobs.
             if let (LeafKind::Bytes(element), FoundValue::Array(_, bytes)) = (leaves[*leaf].kind, value)
                 && of.targets[*leaf].kind.is_none()
                 && !bytes.is_empty()
@@ -570,8 +570,8 @@ impl<'a> McapImport<'a> {
         Ok(())
     }
 
-    /// Commits when the recording goes on to another second, as imports of captures do: a gap row shall not cover more
-    /// time than it would have live.
+    /// Commits when the recording enters another second, as with captures, because a gap row should cover no more time
+    /// than it would have live.
     fn end_second_before(&mut self, time: i64) {
         let second = time.div_euclid(1_000_000_000);
         if second <= self.second {
@@ -614,7 +614,7 @@ impl<'a> McapImport<'a> {
         self.batch.clear();
     }
 
-    /// Hands over the rest, waits until all is durable, and says what was left out.
+    /// Hands over the rest, waits until everything is durable, and reports what was left out.
     fn finish(mut self) -> (McapReport, Option<Refusal>) {
         self.hand_over();
         self.wait();
@@ -628,12 +628,12 @@ impl<'a> McapImport<'a> {
     }
 }
 
-/// A time of the file; none for one that the store cannot have.
+/// Converts a time of the file, or returns `None` if it is out of the store's range.
 fn time_of(ns: u64) -> Option<i64> {
     i64::try_from(ns).ok()
 }
 
-/// Type of a channel of bytes.
+/// Returns the type of a channel of bytes.
 fn bytes_type(element: ElementType, is_short: bool) -> ChannelType {
     match is_short {
         true => ChannelType::Array(ArrayType::variable(element)),

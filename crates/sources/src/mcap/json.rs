@@ -1,9 +1,9 @@
-//! Messages in JSON to values. Pure.
+//! Decodes JSON messages into values. Pure.
 //!
-//! Members of objects are leaves, named by their path; the schema (`jsonschema`), where there is one, says their types,
-//! else the first value does: numbers are `f64`. Values of another type than that have a leaf of their own with the same
-//! name, which becomes a second column. Arrays of numbers or truth values are one leaf, of others the first
-//! [`ELEMENTS_MAX`] elements have leaves. `null`: no value.
+//! Members of objects are leaves, named by their path. Their types come from the schema (`jsonschema`) if there is one,
+//! and otherwise from the first value, with numbers as `f64`. Values of another type get a separate leaf with the same
+//! name, which becomes a second column. An array of numbers or Booleans is one leaf; of other arrays, the first
+//! [`ELEMENTS_MAX`] elements have leaves. `null` is no value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -15,17 +15,17 @@ use strongback_store::{ARRAY_LENGTH_MAX, ArrayType, ChannelType, ElementType, Va
 use super::message::{ELEMENTS_MAX, LEAVES_MAX, LeafKind, LeftOut, MessageLeaf, Values, add_leaf, is_name, leave_out};
 use super::value::{FoundValue, MessageError};
 
-/// Most bytes of a message: those of a frame.
+/// Maximum bytes of a message, that of a frame.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Most references of a schema that lead to one another.
+/// Maximum length of a chain of references in a schema.
 const REFERENCES_MAX: usize = 8;
 
-/// A value of a message, its parts as they are written: the parser's own floats may be off by a unit in the last place.
+/// A value of a message, with its parts as text: the parser's own floats may be off by a unit in the last place.
 #[derive(Clone, Debug)]
 enum JsonPart<'m> {
     Null,
     Bool(bool),
-    /// In digits.
+    /// Number in digits.
     Number(&'m str),
     Text(Cow<'m, str>),
     Array(Vec<&'m RawValue>),
@@ -46,7 +46,7 @@ impl<'m> JsonPart<'m> {
     }
 }
 
-/// Decodes the messages of one topic.
+/// Decoder of the messages of one topic.
 #[derive(Clone, Debug)]
 pub struct JsonDecoder {
     schema: Option<Json>,
@@ -57,33 +57,33 @@ pub struct JsonDecoder {
 }
 
 impl JsonDecoder {
-    /// By a schema; without one, or by one that is none, values say their types.
+    /// Creates a decoder with a schema. Without a valid one, types are taken from values.
     pub fn new(schema: Option<&[u8]>) -> JsonDecoder {
         let schema = schema.and_then(|text| serde_json::from_slice(text).ok());
         JsonDecoder { schema, leaves: Vec::new(), by_name: HashMap::new(), left_out: LeftOut::new() }
     }
 
-    /// Its leaves so far.
+    /// Returns the leaves found so far.
     pub fn leaves(&self) -> &[MessageLeaf] {
         &self.leaves
     }
 
-    /// What was not taken so far.
+    /// Returns the parts left out so far.
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }
 
-    /// Puts the values of a message into `values`; there are more leaves then, perhaps.
+    /// Appends the values of a message to `values`. May add leaves.
     ///
     /// # Errors
-    /// The message is no JSON object.
+    /// If the message is not a JSON object.
     pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), MessageError> {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(MessageError::Json(format!("{} bytes, {MESSAGE_BYTES_MAX} at most", message.len())));
         }
         let wrong = |error: serde_json::Error| MessageError::Json(error.to_string());
         let object: BTreeMap<String, &RawValue> = serde_json::from_slice(message).map_err(wrong)?;
-        // Apart while its parts are looked at.
+        // Moved out while its parts are borrowed.
         let schema = self.schema.take();
         let node = schema.as_ref().map(|root| SchemaNode { root, at: root });
         let mut done = Ok(());
@@ -171,7 +171,7 @@ impl JsonDecoder {
         Ok(())
     }
 
-    /// Returns the type of elements of a leaf that holds arrays.
+    /// Returns the element type of a leaf that holds arrays.
     fn array_of(&self, leaf: usize) -> Option<ElementType> {
         match self.leaves[leaf].kind {
             LeafKind::Plain(kind) => Some(kind.array()?.element()),
@@ -179,8 +179,8 @@ impl JsonDecoder {
         }
     }
 
-    /// Puts a value into a leaf of its path: one of the types that are `preferred` if it has one of them, else any there
-    /// is that takes it, else one of its `own` type.
+    /// Stores a value in a leaf of its path. Tries the `preferred` types first, then existing leaves that accept the
+    /// value, then the value's `own` type.
     fn push<'m>(
         &mut self,
         path: String,
@@ -213,7 +213,7 @@ impl JsonDecoder {
     }
 }
 
-/// The type that a value says itself.
+/// Returns the natural type of a value.
 fn own_type(value: &JsonPart<'_>) -> Option<ChannelType> {
     match value {
         JsonPart::Bool(_) => Some(ChannelType::Bool),
@@ -223,19 +223,19 @@ fn own_type(value: &JsonPart<'_>) -> Option<ChannelType> {
     }
 }
 
-/// The type that a value has which is too large for the one declared.
+/// Returns the type for a value that is too large for its declared type.
 fn wider(value: &JsonPart<'_>, declared: ChannelType) -> Option<ChannelType> {
     let is_large =
         matches!(value, JsonPart::Number(text) if text.parse::<u64>().is_ok_and(|n| i64::try_from(n).is_err()));
     (declared == ChannelType::I64 && is_large).then_some(ChannelType::U64)
 }
 
-/// A value of a type.
+/// Converts a value to a type.
 fn plain(value: &JsonPart<'_>, kind: ChannelType) -> Option<Value<'static>> {
     match (kind, value) {
         (ChannelType::Bool, JsonPart::Bool(truth)) => Some(Value::Bool(*truth)),
         (ChannelType::I64, JsonPart::Number(text)) => {
-            // 5.0 is a whole number as well; an integer beyond the type is not cut to fit.
+            // 5.0 is an integer, too. An integer beyond the range of the type is not truncated.
             let whole = || double(text).filter(|n| n.fract() == 0.0 && n.abs() < 2f64.powi(63)).map(|n| n as i64);
             text.parse().ok().or_else(|| text.parse::<u64>().is_err().then(whole).flatten()).map(Value::I64)
         }
@@ -251,12 +251,12 @@ fn plain(value: &JsonPart<'_>, kind: ChannelType) -> Option<Value<'static>> {
     }
 }
 
-/// A number in digits, rounded to the nearest double; `None` beyond its range.
+/// Parses a number in digits, rounded to the nearest double. Returns `None` beyond the range of a double.
 fn double(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// A part of a schema.
+/// A node of a schema.
 #[derive(Clone, Copy)]
 struct SchemaNode<'s> {
     root: &'s Json,
@@ -284,7 +284,7 @@ impl<'s> SchemaNode<'s> {
         Some(self.at(self.at.get("items")?))
     }
 
-    /// The type of a value, if it says a single one beside `null`.
+    /// Returns the type of a value, if the schema states a single one besides `null`.
     fn scalar(self) -> Option<ChannelType> {
         let kinds = match self.at.get("type")? {
             Json::Array(kinds) => kinds.as_slice(),

@@ -1,8 +1,8 @@
-//! Messages of ROS 1 and ROS 2 to values, by the schema in the file. Pure.
+//! Decodes ROS 1 and ROS 2 messages into values, by the schema in the file. Pure.
 //!
-//! Each field that has no fields is a *leaf*, named by its path: `pose.position.x`. Arrays of numbers are one leaf;
-//! of arrays of structures and texts the first [`ELEMENTS_MAX`] elements have leaves, `status[0].level`, which come
-//! when a message first has them. What has no leaf is read over and counted.
+//! A field without fields of its own is a *leaf*, named by its path: `pose.position.x`. An array of numbers is one
+//! leaf. Of arrays of structures and texts, the first [`ELEMENTS_MAX`] elements have leaves such as `status[0].level`,
+//! which are added when a message first has them. Anything without a leaf is skipped and counted.
 
 use std::collections::BTreeMap;
 
@@ -13,54 +13,54 @@ use crate::NAME_BYTES_MAX;
 use super::schema::{Arity, Dialect, FieldKind, Schema, SchemaError, SchemaField};
 use super::value::{FoundValue, MessageError, Primitive, Wire};
 
-/// Most elements of an array of structures or texts that have leaves.
+/// Maximum elements with leaves, in an array of structures or texts.
 pub const ELEMENTS_MAX: usize = 64;
-/// Most leaves of a topic.
+/// Maximum leaves of a topic.
 pub const LEAVES_MAX: usize = 2_048;
-/// Most nodes of a topic's tree of fields.
+/// Maximum nodes in a topic's tree of fields.
 const NODES_MAX: usize = 65_536;
-/// Most sentences on what was left out of a topic.
+/// Maximum descriptions of parts left out of a topic.
 const SENTENCES_MAX: usize = 64;
 
-/// What a leaf holds.
+/// Kind of values in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafKind {
     /// Values of a type.
     Plain(ChannelType),
-    /// Any number of bytes: a short array, or an image.
+    /// Any number of bytes, such as a short array or an image.
     Bytes(ElementType),
 }
 
-/// A field that has no fields.
+/// A field without fields of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageLeaf {
-    /// Its path: `pose.position.x`.
+    /// Path, such as `pose.position.x`.
     pub name: String,
-    /// What it holds.
+    /// Kind of its values.
     pub kind: LeafKind,
-    /// Its unit.
+    /// Unit.
     pub unit: &'static str,
 }
 
-/// A value, and the number of its leaf.
+/// Values, each with the index of its leaf.
 pub type Values<'m> = Vec<(usize, FoundValue<'m>)>;
 
-/// What messages had that has no leaf: a sentence, and how often.
+/// Parts of messages without a leaf: a description, and the count.
 pub type LeftOut = BTreeMap<String, u64>;
 
-/// Counts what is left out.
+/// Counts parts that are left out.
 pub(super) fn leave_out(left_out: &mut LeftOut, sentence: String, count: u64) {
     if left_out.len() < SENTENCES_MAX || left_out.contains_key(&sentence) {
         *left_out.entry(sentence).or_default() += count;
     }
 }
 
-/// Whether a channel can have a name.
+/// Reports whether a text is valid as a channel name.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
-/// Adds a leaf, if there may be another, of this name.
+/// Adds a leaf and returns its index, or `None` if there are too many or the name is invalid.
 pub(super) fn add_leaf(leaves: &mut Vec<MessageLeaf>, name: &str, kind: LeafKind, unit: &'static str) -> Option<usize> {
     if leaves.len() >= LEAVES_MAX || !is_name(name) {
         return None;
@@ -72,7 +72,7 @@ pub(super) fn add_leaf(leaves: &mut Vec<MessageLeaf>, name: &str, kind: LeafKind
 /// A field, with the leaves below it.
 #[derive(Clone, Debug)]
 enum FieldNode {
-    /// One value.
+    /// A single value.
     One { leaf: Option<usize>, kind: Primitive },
     /// An array of numbers.
     Numbers { leaf: Option<usize>, kind: Primitive, element: ElementType, length: Option<usize>, path: String },
@@ -87,13 +87,13 @@ struct Many {
     kind: FieldKind,
     length: Option<usize>,
     path: String,
-    /// The elements that have leaves.
+    /// Elements with leaves.
     elements: Vec<FieldNode>,
-    /// Any other.
+    /// All other elements.
     rest: FieldNode,
 }
 
-/// What grows while nodes are made.
+/// State that grows as nodes are made.
 #[derive(Clone, Debug)]
 struct Growth {
     schema: Schema,
@@ -103,7 +103,7 @@ struct Growth {
 }
 
 impl Growth {
-    /// The node of a kind; `path` is none where it shall have no leaves.
+    /// Makes the node of a kind. If `path` is `None`, it gets no leaves.
     fn one(&mut self, kind: FieldKind, path: Option<&str>) -> Result<FieldNode, SchemaError> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -147,7 +147,7 @@ impl Growth {
         let is_bytes = matches!(kind, Primitive::U8 | Primitive::I8);
         let leaf_kind = match length {
             Some(length) if length <= ARRAY_LENGTH_MAX => {
-                // An array without elements says nothing.
+                // An array without elements has no information.
                 ArrayType::fixed(element, length).map(|array| LeafKind::Plain(ChannelType::Array(array)))
             }
             _ if is_bytes => Some(LeafKind::Bytes(element)),
@@ -169,7 +169,7 @@ impl Growth {
     }
 }
 
-/// Decodes the messages of one topic.
+/// Decoder of the messages of one topic.
 #[derive(Clone, Debug)]
 pub struct RosDecoder {
     root: FieldNode,
@@ -178,10 +178,10 @@ pub struct RosDecoder {
 }
 
 impl RosDecoder {
-    /// By a schema; `name` is that of the type of messages.
+    /// Creates a decoder with a schema, where `name` is the type of messages.
     ///
     /// # Errors
-    /// What is wrong with the schema.
+    /// If the schema is invalid.
     pub fn new(dialect: Dialect, name: &str, text: &[u8]) -> Result<RosDecoder, SchemaError> {
         let schema = Schema::parse(dialect, name, text)?;
         let header = schema.structs[0].fields.first().filter(|field| {
@@ -196,25 +196,25 @@ impl RosDecoder {
         Ok(RosDecoder { root, growth, stamp })
     }
 
-    /// Its leaves so far.
+    /// Returns the leaves found so far.
     pub fn leaves(&self) -> &[MessageLeaf] {
         &self.growth.leaves
     }
 
-    /// The leaf with the time of the header that messages begin with.
+    /// Returns the leaf with the time of the header that messages begin with.
     pub fn stamp(&self) -> Option<usize> {
         self.stamp
     }
 
-    /// What had no leaf so far.
+    /// Returns the parts without a leaf so far.
     pub fn left_out(&self) -> &LeftOut {
         &self.growth.left_out
     }
 
-    /// Puts the values of a message into `values`; there are more leaves then, perhaps.
+    /// Appends the values of a message to `values`. May add leaves.
     ///
     /// # Errors
-    /// The message is not of this schema; some of its values may have been put.
+    /// If the message does not fit the schema. Some of its values may have been appended.
     pub fn decode<'m>(&mut self, message: &'m [u8], values: &mut Values<'m>) -> Result<(), MessageError> {
         let mut wire = Wire::new(self.growth.schema.dialect, message)?;
         read(&mut self.root, &mut self.growth, &mut wire, values)?;
@@ -255,11 +255,11 @@ fn read<'m>(
             let least_bytes = growth.schema.least_bytes(many.kind);
             wire.check_elements(count, least_bytes)?;
             if least_bytes == 0 {
-                // They have nothing on the wire, however many they are.
+                // Such elements have no bytes on the wire, regardless of their number.
                 return Ok(());
             }
             for index in 0..count.min(ELEMENTS_MAX) {
-                // A path is empty below what has no leaves itself.
+                // The path is empty below a field without leaves.
                 if many.elements.len() == index && !many.path.is_empty() {
                     let path = format!("{}[{index}]", many.path);
                     match growth.one(many.kind, Some(&path)) {

@@ -1,7 +1,7 @@
-//! What the numbers of messages count, by the messages themselves: files do not say it.
+//! Determines the scope of message numbers from the messages themselves, because files do not state it.
 //!
-//! Recorders number the messages of each channel, those of the whole file, or none. Numbers of the whole file say
-//! nothing of a stream: between two messages of a topic lie those of others.
+//! Recorders number the messages of each channel, or those of the whole file, or none. Numbers of the whole file cannot
+//! serve as sequences of a stream, because between two messages of a topic there are others.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -9,29 +9,29 @@ use std::ops::ControlFlow;
 
 use super::container::{ContainerError, RecordEntry, read};
 
-/// Messages that are looked at from the first of a second numbered channel on, and at first for any number at all.
+/// Messages to examine once a second channel is numbered, and at first to find any number at all.
 const MESSAGES: usize = 4_096;
-/// Most numbers that are remembered before a second channel is numbered.
+/// Maximum numbers kept before a second channel is numbered.
 const NUMBERS_MAX: usize = 65_536;
 
-/// What the numbers of messages count.
+/// Scope of message numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// Nothing: all are 0, or there are none.
+    /// No numbers: all are 0, or there are no messages.
     #[default]
     None,
-    /// The messages of the file.
+    /// Numbers over the whole file.
     File,
-    /// The messages of each channel; those that are numbered.
+    /// Numbers by channel, for these channels.
     Channel(HashSet<u16>),
 }
 
 impl Numbering {
-    /// Looks at the first messages of a file, and reads on until two channels are numbered: one that sends alone for a
-    /// while does not say whether the others share its numbers.
+    /// Examines the first messages of a file, and continues until two channels are numbered: a channel that sends alone
+    /// for a while does not show whether others share its numbers.
     ///
     /// # Errors
-    /// As [`read`].
+    /// Same as [`read`].
     pub fn of(input: impl Read) -> Result<Numbering, ContainerError> {
         let (mut looked, mut compared) = (0, 0);
         let mut by_number: HashMap<u32, u16> = HashMap::new();
@@ -58,13 +58,13 @@ impl Numbering {
         })?;
         Ok(match numbered.len() {
             0 => Numbering::None,
-            // The same number in two channels, or a single channel: they count by channel.
+            // The same number in two channels, or a single channel, means numbers by channel.
             _ if twice || channels.len() == 1 => Numbering::Channel(numbered),
             _ => Numbering::File,
         })
     }
 
-    /// The number of a message as the sequence of its stream.
+    /// Returns the number of a message as the sequence of its stream.
     pub(super) fn sequence(&self, channel: u16, number: u32) -> Option<u64> {
         match self {
             Numbering::Channel(numbered) if number != 0 || numbered.contains(&channel) => Some(number.into()),
@@ -72,7 +72,7 @@ impl Numbering {
         }
     }
 
-    /// In words.
+    /// Returns a description.
     pub fn words(&self) -> &'static str {
         match self {
             Numbering::None => "none",

@@ -1,4 +1,4 @@
-//! Schemas in the text of ROS messages (`ros1msg`, `ros2msg`) to types. Pure.
+//! Parses schemas in ROS message definitions (`ros1msg`, `ros2msg`) into types. Pure.
 //!
 //! ```text
 //!  std_msgs/Header header      a field: type, name, perhaps a default or a comment
@@ -12,14 +12,14 @@ use std::collections::HashMap;
 
 use super::value::Primitive;
 
-/// Most types of a schema.
+/// Maximum types of a schema.
 const STRUCTS_MAX: usize = 1_024;
-/// Most fields of all types of a schema.
+/// Maximum fields over all types of a schema.
 const FIELDS_MAX: usize = 16_384;
-/// Deepest nesting of types.
+/// Maximum nesting of types.
 const DEPTH_MAX: usize = 32;
 
-/// Whose messages it says.
+/// Message definition language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `ros1msg`
@@ -28,46 +28,46 @@ pub enum Dialect {
     Ros2,
 }
 
-/// Why a schema is none.
+/// Error in a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// It is no UTF-8.
+    /// Invalid UTF-8.
     #[error("the schema is not valid UTF-8")]
     NoText,
-    /// A line is no field.
+    /// A line that is not a field.
     #[error("line {line} of the schema, {text:?}, is not a field")]
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The beginning of it.
+        /// Beginning of the line.
         text: String,
     },
-    /// A type that the schema does not have.
+    /// A type that is not in the schema.
     #[error("the type {of:?} of the field {field:?} is not in the schema")]
     UnknownType {
-        /// The type.
+        /// Type.
         of: String,
-        /// The field.
+        /// Field.
         field: String,
     },
-    /// A type that has no one form on the wire.
+    /// A type without a single wire format.
     #[error("the field {field:?} is a wstring, whose encoding differs between writers")]
     WideText {
-        /// The field.
+        /// Field.
         field: String,
     },
-    /// A type contains itself, or types are nested too deep.
+    /// A type that contains itself, or is nested too deep.
     #[error("the type {name:?} contains itself, or is nested deeper than {DEPTH_MAX} types")]
     TooDeep {
-        /// The type.
+        /// Type.
         name: String,
     },
-    /// It has too many types or fields.
+    /// Too many types or fields.
     #[error("the schema has more than {STRUCTS_MAX} types or {FIELDS_MAX} fields, or expands to too many")]
     TooLarge,
 }
 
-/// What a field is one or many of.
+/// Type of a field or of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldKind {
     Plain(Primitive),
@@ -75,7 +75,7 @@ pub(super) enum FieldKind {
     Struct(usize),
 }
 
-/// How many of it.
+/// Number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arity {
     One,
@@ -95,18 +95,18 @@ pub(super) struct Struct {
     /// `package/Name`
     pub(super) name: String,
     pub(super) fields: Vec<SchemaField>,
-    /// The fewest bytes that a value of it has on the wire.
+    /// Minimum size of a value on the wire, in bytes.
     pub(super) least_bytes: usize,
 }
 
-/// Types; the first is that of messages.
+/// Types, where the first is that of messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Schema {
     pub(super) dialect: Dialect,
     pub(super) structs: Vec<Struct>,
 }
 
-/// A field whose type has not been looked up.
+/// A field with an unresolved type.
 struct Draft<'t> {
     base: &'t str,
     name: &'t str,
@@ -114,12 +114,12 @@ struct Draft<'t> {
 }
 
 impl Schema {
-    /// Reads a schema; `name` is that of the type of messages: `sensor_msgs/Imu`.
+    /// Parses a schema, where `name` is the type of messages, such as `sensor_msgs/Imu`.
     pub(super) fn parse(dialect: Dialect, name: &str, text: &[u8]) -> Result<Schema, SchemaError> {
         let text = std::str::from_utf8(text).map_err(|_| SchemaError::NoText)?;
         let mut drafts: Vec<(String, Vec<Draft<'_>>)> = vec![(plain_name(name), Vec::new())];
         let mut fields = 0;
-        // Behind a line of equals signs the name of the next type is due.
+        // After a line of equals signs, the name of the next type must follow.
         let mut name_due = false;
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -157,7 +157,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The fewest bytes of a type, and how deep it is nested; sees whether it contains itself.
+    /// Returns the minimum size of a type in bytes and its nesting depth. Fails if the type contains itself.
     fn measure(
         &self,
         index: usize,
@@ -194,7 +194,7 @@ impl Schema {
         Ok((least, height))
     }
 
-    /// The fewest bytes of one of a kind.
+    /// Returns the minimum size of one value of a kind, in bytes.
     pub(super) fn least_bytes(&self, kind: FieldKind) -> usize {
         match kind {
             FieldKind::Plain(kind) => kind.least_bytes(),
@@ -203,12 +203,12 @@ impl Schema {
     }
 }
 
-/// `package/msg/Name` as `package/Name`.
+/// Converts `package/msg/Name` to `package/Name`.
 fn plain_name(name: &str) -> String {
     name.replacen("/msg/", "/", 1)
 }
 
-/// The field of a line; none for a constant.
+/// Parses the field of a line. Returns `Some(None)` for a constant, and `None` if the line is invalid.
 fn field(line: &str) -> Option<Option<Draft<'_>>> {
     let (kind, rest) = line.split_once(char::is_whitespace)?;
     let rest = rest.trim_start();
@@ -252,7 +252,7 @@ fn resolve(dialect: Dialect, drafts: &[(String, Vec<Draft<'_>>)]) -> Result<Vec<
                 })
                 .collect::<Result<_, SchemaError>>()?;
             if dialect == Dialect::Ros2 && found.is_empty() {
-                // A structure without members has this one on the wire.
+                // On the wire, a structure without members has this one.
                 let name = "structure_needs_at_least_one_member".to_owned();
                 found.push(SchemaField { name, kind: FieldKind::Plain(Primitive::U8), arity: Arity::One });
             }

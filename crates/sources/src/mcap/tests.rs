@@ -1,4 +1,4 @@
-//! Files and messages written here, byte by byte, by what the formats say, and read back.
+//! Tests with files and messages written byte by byte according to the formats.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use super::numbering::Numbering;
 use super::schema::{Dialect, SchemaError};
 use super::value::{FoundValue, MessageError};
 
-/// Values of a decoder by the names of their leaves.
+/// Returns the values of a decoder with the names of their leaves.
 fn named(leaves: &[super::message::MessageLeaf], values: Values<'_>) -> Vec<(String, FoundValue<'static>)> {
     let own = |found: FoundValue<'_>| match found {
         FoundValue::Plain(value) => FoundValue::Plain(value),
@@ -25,7 +25,7 @@ fn named(leaves: &[super::message::MessageLeaf], values: Values<'_>) -> Vec<(Str
     values.into_iter().map(|(leaf, found)| (leaves[leaf].name.clone(), own(found))).collect()
 }
 
-/// Writes messages of random types: schema, bytes, and the values that are to come out.
+/// Writer of messages of random types: schema, bytes, and the expected values.
 struct Author {
     rng: Rng,
     is_cdr: bool,
@@ -37,7 +37,7 @@ struct Author {
 const PLAIN: [&str; 12] =
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "string"];
 
-/// A type: its name, and its fields with how many there are of each (none: any number).
+/// A type: its name, and its fields with the number of each (`None` for any number).
 #[derive(Clone)]
 enum Shape {
     Plain(&'static str),
@@ -76,7 +76,7 @@ impl Author {
         for (field, count, shape) in &fields {
             let of = match shape {
                 Shape::Plain(plain) => plain,
-                // With its package or without.
+                // With or without its package.
                 Shape::Fields(name, _) => &name[if self.rng.bool() { 0 } else { 4 }..],
             };
             let array = match count {
@@ -189,7 +189,7 @@ impl Author {
                         element = Some(of);
                         bytes.extend_from_slice(&value.bits().to_le_bytes()[..of.size_bytes()]);
                     }
-                    // Of an empty one the type is not looked at.
+                    // The type of an empty array is not checked.
                     out.push((path, FoundValue::Array(element.unwrap_or(ElementType::Bool), bytes.into())));
                 }
                 _ => (0..elements).for_each(|index| self.message(shape, &format!("{path}[{index}]"), out)),
@@ -198,7 +198,7 @@ impl Author {
     }
 }
 
-/// Names and values, without what cannot be compared.
+/// Names and values, without those that cannot be compared.
 fn comparable(values: &[(String, FoundValue<'static>)]) -> Vec<(String, String)> {
     let text = |found: &FoundValue<'_>| match found {
         FoundValue::Array(_, bytes) if bytes.is_empty() => "[]".to_owned(),
@@ -226,7 +226,7 @@ proptest! {
             decoder.decode(&author.bytes, &mut values).map_err(|e| TestCaseError::fail(format!("{e}\n{schema}")))?;
             let found = named(decoder.leaves(), values);
             prop_assert_eq!(comparable(&found), comparable(&wanted), "{}", schema);
-            // Whatever is cut off, is missed.
+            // Any truncation is detected.
             let cut = author.rng.usize(..author.bytes.len().max(1));
             let short = decoder.decode(&author.bytes[..cut], &mut Values::new());
             prop_assert!(short.is_err() || author.bytes.is_empty() || is_cdr && cut <= 4, "{} of {}", cut, author.bytes.len());
@@ -311,12 +311,12 @@ fn what_is_no_schema_is_said() {
     );
     let unknown = error(Dialect::Ros2, "nav/Odom o");
     assert_eq!(unknown, SchemaError::UnknownType { of: "nav/Odom".into(), field: "o".into() });
-    // Times have no type of their own in ROS 2.
+    // ROS 2 has no built-in time type.
     assert!(matches!(error(Dialect::Ros2, "time t"), SchemaError::UnknownType { .. }));
     assert!(matches!(error(Dialect::Ros2, "wstring w"), SchemaError::WideText { .. }));
     assert!(matches!(error(Dialect::Ros1, "B b"), SchemaError::TooDeep { .. }));
     assert!(matches!(error(Dialect::Ros1, "int8 a\n===\nMGS: a/C\n"), SchemaError::Line { line: 3, .. }));
-    // Each type has two of the next: 2³⁰ fields.
+    // Each type contains the next one twice: 2³⁰ fields.
     let mut bomb = "T1 x\nT1 y\n".to_owned();
     (1..30).for_each(|n| bomb += &format!("===\nMSG: a/T{n}\nT{0} x\nT{0} y\n", n + 1));
     bomb += "===\nMSG: a/T30\nint8 x\n";
@@ -345,7 +345,7 @@ fn what_has_no_leaf_is_counted_and_read_over() {
     assert_eq!(bytes.kind, LeafKind::Bytes(ElementType::U8));
     let left_out: Vec<(&str, u64)> = decoder.left_out().iter().map(|(what, count)| (what.as_str(), *count)).collect();
     assert_eq!(left_out, [("long: arrays of more than 65536 elements", 1), ("many: elements behind the first 64", 6)]);
-    // As many elements as that cannot be there: nothing is looked for.
+    // The message cannot contain that many elements, so nothing is read.
     message[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     let short = decoder.decode(&message, &mut Values::new()).unwrap_err();
     assert!(matches!(short, MessageError::Short { offset: 4, wanted_bytes: 8_589_934_590, .. }), "{short}");
@@ -381,7 +381,7 @@ fn json_follows_its_schema_and_without_one_its_first_values() {
         ]
     );
     assert!(decoder.left_out().is_empty());
-    // What is of another type is taken as what it is, each type as a leaf of its own.
+    // Values of another type keep their own type, in a separate leaf for each type.
     let other = r#"{"n":1.5,"x":true,"s":7,"p":{"q":[1.5]},"free":true}"#;
     let words = |found: Vec<(String, FoundValue<'_>)>| -> Vec<String> {
         found.iter().map(|(name, value)| format!("{name} {value:?}")).collect()
@@ -397,12 +397,12 @@ fn json_follows_its_schema_and_without_one_its_first_values() {
     assert_eq!(words(read(&mut decoder, other)), expected);
     assert_eq!(words(read(&mut decoder, other)), expected);
     assert_eq!(decoder.leaves().len(), leaves + expected.len());
-    // Each goes on in its own leaf.
+    // Each continues in its own leaf.
     let first = words(read(&mut decoder, r#"{"n":5,"x":2.5,"s":"t"}"#));
     assert_eq!(first, ["n Plain(I64(5))", "s Text(\"t\")", "x Plain(F64(2.5))"]);
     assert_eq!(words(read(&mut decoder, r#"{"n":18446744073709551615}"#)), [format!("n Plain(U64({}))", u64::MAX)]);
     assert!(decoder.left_out().is_empty());
-    // An array of several types has none.
+    // An array of mixed types has no type.
     assert!(read(&mut decoder, r#"{"p":{"q":[1,true]}}"#).is_empty());
     let left_out: Vec<&str> = decoder.left_out().keys().map(String::as_str).collect();
     assert_eq!(left_out, ["p.q: values that no channel can hold"]);
@@ -438,7 +438,7 @@ fn numbers_in_json_are_rounded_to_the_nearest_double() {
             other => panic!("{text}: {other:?}"),
         }
     }
-    // What a double cannot hold is not taken as an infinity.
+    // A number beyond the range of a double is not stored as an infinity.
     let mut values = Values::new();
     decoder.decode(b"{\"x\":1e400}", &mut values).unwrap();
     assert!(values.is_empty() && decoder.left_out().len() == 1);
@@ -467,7 +467,7 @@ fn chunk(compression: &str, records: &[u8], crc: u32) -> Vec<u8> {
     record(6, &body.concat())
 }
 
-/// A file of chunks of ten messages, with where each chunk begins.
+/// Builds a file of chunks of ten messages. Returns it with the offset of each chunk.
 fn file(compression: &str) -> (Vec<u8>, Vec<usize>) {
     let (mut file, mut begins) = ([&MAGIC[..], &record(1, &[0; 8])].concat(), Vec::new());
     for first in [0, 10, 20] {
@@ -481,7 +481,7 @@ fn file(compression: &str) -> (Vec<u8>, Vec<usize>) {
     (file, begins)
 }
 
-/// Numbers of the messages of a file, its damages, and how it ends.
+/// Returns the numbers of a file's messages, its damages, and its end.
 fn numbers(bytes: &[u8]) -> (Vec<u32>, Vec<Damage>, FileEnd) {
     let (mut found, mut damages) = (Vec::new(), Vec::new());
     let end = read(bytes, |entry, _| {
@@ -509,7 +509,7 @@ fn a_file_cut_anywhere_gives_all_before_the_cut() {
             assert_eq!(found, (0..all_of as u32).collect::<Vec<u32>>(), "{compression} at {cut}");
             assert!(found.len() >= whole, "{compression} at {cut}: {} of {whole}", found.len());
             if compression.is_empty() && begins.iter().any(|begin| (begin + 9..begin + 700).contains(&cut)) {
-                // Nothing is compressed: each message that is there as a whole is given.
+                // Without compression, each complete message is returned.
                 let begin = begins.iter().rev().find(|begin| **begin < cut).unwrap();
                 let there = cut.saturating_sub(begin + 9 + 40) / message(1, 0).len();
                 assert_eq!(found.len() % 10, there.min(10) % 10, "at {cut}");
@@ -523,7 +523,7 @@ fn a_file_cut_anywhere_gives_all_before_the_cut() {
 fn a_chunk_that_was_never_closed_gives_what_is_there() {
     for compression in ["", "lz4", "zstd"] {
         let (file, begins) = file(compression);
-        // The writer knew neither lengths nor checksum, and died before the second chunk's end.
+        // The writer knew neither lengths nor checksum, and died before the end of the second chunk.
         let mut open = file[..begins[1] + (begins[2] - begins[1]) - 20].to_vec();
         let name = compression.len();
         for at in [1..9, 25..37, 41 + name..49 + name] {
@@ -532,7 +532,7 @@ fn a_chunk_that_was_never_closed_gives_what_is_there() {
         let (found, damages, end) = numbers(&open);
         assert!(matches!(&end, FileEnd::Cut(at) if at.offset == open.len() as u64), "{end:?}");
         assert!(damages.is_empty());
-        // A compressed block that is not there as a whole gives nothing.
+        // An incomplete compressed block yields nothing.
         let least = if compression.is_empty() { 19 } else { 10 };
         assert!(
             found.len() >= least && found == (0..found.len() as u32).collect::<Vec<u32>>(),
@@ -552,7 +552,7 @@ fn a_damaged_chunk_is_told_and_left_out_as_a_whole() {
             let (found, damages, end) = numbers(&bad);
             let others = (0..10).chain(20..30).collect::<Vec<u32>>();
             if found.len() == 30 {
-                // A byte that says nothing: of padding, or of what the compression itself passes over.
+                // A byte without effect: padding, or one that the compression itself ignores.
                 assert!(!compression.is_empty(), "at {at}");
                 continue;
             }
@@ -560,13 +560,13 @@ fn a_damaged_chunk_is_told_and_left_out_as_a_whole() {
             assert_eq!(damages.iter().map(|damage| damage.offset).collect::<Vec<u64>>(), [begins[1] as u64]);
         }
     }
-    // Without a checksum nobody knows; a compression that nobody knows is passed over.
+    // Without a checksum, damage goes unnoticed. An unknown compression is skipped.
     let records = [message(1, 1), message(1, 2)].concat();
     let file = [&MAGIC[..], &chunk("", &records, 0), &chunk("rar", &records, 0), &record(2, &[0; 20]), &MAGIC].concat();
     let (found, damages, end) = numbers(&file);
     assert_eq!((found, end), (vec![1, 2], FileEnd::Whole));
     assert!(damages[0].what.contains("the compression \"rar\" is not known"), "{damages:?}");
-    // Zeros, as a power cut leaves them.
+    // Zeros, as left by a power cut.
     let zeros = [&MAGIC[..], &message(1, 1), &[0; 64]].concat();
     let (found, _, end) = numbers(&zeros);
     assert_eq!(found, [1]);
@@ -593,7 +593,7 @@ fn numbers_are_sequences_only_where_they_count_channels() {
     );
     assert_eq!(of(&[(7, 5), (7, 9)]), Numbering::Channel([7].into()));
     assert_eq!(Numbering::File.sequence(1, 4), None);
-    // A channel that sends alone for long, longer than its numbers are remembered, and then a second one.
+    // A channel that sends alone for longer than its numbers are kept, and then a second one.
     for alone in [5_000, 70_000] {
         let sent: Vec<(u16, u32)> = (1..=alone).map(|number| (1, number)).collect();
         let then = |more: &[(u16, u32)]| of(&[sent.as_slice(), more].concat());
@@ -601,7 +601,7 @@ fn numbers_are_sequences_only_where_they_count_channels() {
         assert_eq!(then(&[(2, alone + 1), (1, alone + 2)]), Numbering::File);
         assert_eq!(then(&[(2, 1), (1, alone + 1)]), Numbering::Channel([1, 2].into()));
         assert_eq!(then(&[(2, 0), (1, alone + 1)]), Numbering::File);
-        // The second joins with a number that the first comes to later.
+        // The second joins with a number that the first reaches later.
         assert_eq!(then(&[(2, alone + 2), (1, alone + 1), (1, alone + 2)]), Numbering::Channel([1, 2].into()));
     }
 }

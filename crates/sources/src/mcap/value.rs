@@ -1,4 +1,4 @@
-//! Values of messages, and how they stand on the wire (ROS 1 serialization, CDR). Pure.
+//! Decodes message values from the wire (ROS 1 serialization, CDR). Pure.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use strongback_store::{ChannelType, ElementType, Value};
 
 use super::schema::Dialect;
 
-/// What a field is that has no fields.
+/// Type of a field without fields of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Primitive {
     Bool,
@@ -50,7 +50,7 @@ impl Primitive {
         })
     }
 
-    /// Times are types like others in ROS 2.
+    /// Returns the primitive of a ROS 2 interface. ROS 2 has ordinary types for times.
     pub(super) fn of_interface(dialect: Dialect, name: &str) -> Option<Primitive> {
         match (dialect, name) {
             (Dialect::Ros2, "builtin_interfaces/Time") => Some(Primitive::Time),
@@ -59,7 +59,7 @@ impl Primitive {
         }
     }
 
-    /// The fewest bytes on the wire.
+    /// Returns the minimum size on the wire, in bytes.
     pub(super) fn least_bytes(self) -> usize {
         match self {
             Primitive::Text => 4,
@@ -67,7 +67,7 @@ impl Primitive {
         }
     }
 
-    /// Bytes on the wire of what has always as many; of a text, those of its length.
+    /// Returns the size on the wire in bytes. For text, this is the size of its length.
     fn size_bytes(self) -> usize {
         match self {
             Primitive::Bool | Primitive::I8 | Primitive::U8 => 1,
@@ -77,16 +77,16 @@ impl Primitive {
         }
     }
 
-    /// What its bytes are aligned to in CDR.
+    /// Returns the alignment in CDR, in bytes.
     fn align_bytes(self) -> usize {
         match self {
-            // Two numbers of four bytes.
+            // Two numbers of four bytes each.
             Primitive::Time | Primitive::Duration => 4,
             other => other.size_bytes(),
         }
     }
 
-    /// Type of the channel that holds it.
+    /// Returns the type of its channel.
     pub(super) fn channel_type(self) -> ChannelType {
         match self {
             Primitive::Bool => ChannelType::Bool,
@@ -104,7 +104,7 @@ impl Primitive {
         }
     }
 
-    /// Its unit.
+    /// Returns the unit.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Primitive::Time | Primitive::Duration => "ns",
@@ -116,48 +116,48 @@ impl Primitive {
 /// A value of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FoundValue<'m> {
-    /// A number or truth value.
+    /// A number or Boolean.
     Plain(Value<'static>),
     /// A text.
     Text(Cow<'m, str>),
-    /// Elements, little-endian, one after the other.
+    /// Consecutive little-endian elements.
     Array(ElementType, Cow<'m, [u8]>),
-    /// A text that is no UTF-8.
+    /// A text that is not UTF-8.
     Unknown,
 }
 
-/// Why a message cannot be taken.
+/// Error in a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// It ends too early.
+    /// A truncated message.
     #[error("truncated at byte {offset} of {size_bytes}: {wanted_bytes} more bytes expected")]
     Short {
-        /// Where.
+        /// Offset.
         offset: usize,
-        /// Bytes of the message.
+        /// Size of the message in bytes.
         size_bytes: usize,
-        /// Bytes that should follow.
+        /// Bytes expected to follow.
         wanted_bytes: u64,
     },
-    /// Something follows it.
+    /// Bytes after the last field.
     #[error("{left_bytes} bytes after the last field")]
     Trailing {
-        /// How many bytes.
+        /// Number of bytes.
         left_bytes: usize,
     },
-    /// CDR of another kind.
+    /// An unsupported kind of CDR.
     #[error("encapsulation {code:#06x} is not supported; only plain CDR (0x0000 and 0x0001) is")]
     Encapsulation {
-        /// What it says it is.
+        /// Stated kind.
         code: u16,
     },
-    /// It is no JSON object.
+    /// A message that is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
 }
 
 impl MessageError {
-    /// As a word, to count it by.
+    /// Returns the label in counters.
     pub fn reason(&self) -> &'static str {
         match self {
             MessageError::Short { .. } => "short_message",
@@ -168,21 +168,21 @@ impl MessageError {
     }
 }
 
-/// Most bytes that CDR may have behind the last field: writers fill up.
+/// Maximum bytes of CDR padding after the last field.
 const PADDING_BYTES_MAX: usize = 7;
 
-/// The bytes of a message, read one value after the other.
+/// Sequential reader of a message's bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Wire<'m> {
     bytes: &'m [u8],
     at: usize,
     is_big_endian: bool,
-    /// What alignment counts from; none: nothing is aligned.
+    /// Origin of alignment; `None` if nothing is aligned.
     aligned: Option<usize>,
 }
 
 impl<'m> Wire<'m> {
-    /// A message of ROS 1, or one in CDR.
+    /// Reads a ROS 1 message, or a ROS 2 message in CDR.
     pub(super) fn new(dialect: Dialect, bytes: &'m [u8]) -> Result<Wire<'m>, MessageError> {
         let mut wire = Wire { bytes, at: 0, is_big_endian: false, aligned: None };
         if dialect == Dialect::Ros2 {
@@ -197,7 +197,7 @@ impl<'m> Wire<'m> {
         Ok(wire)
     }
 
-    /// Sees that nothing but padding is left.
+    /// Checks that only padding is left.
     pub(super) fn end(&self) -> Result<(), MessageError> {
         let left_bytes = self.left_bytes();
         let padding = if self.aligned.is_some() { PADDING_BYTES_MAX } else { 0 };
@@ -221,7 +221,7 @@ impl<'m> Wire<'m> {
         Ok(taken)
     }
 
-    /// Sees that there are still as many bytes.
+    /// Checks that at least this many bytes are left.
     fn check(&self, wanted_bytes: u64) -> Result<(), MessageError> {
         match wanted_bytes <= self.left_bytes() as u64 && self.at <= self.bytes.len() {
             true => Ok(()),
@@ -229,18 +229,18 @@ impl<'m> Wire<'m> {
         }
     }
 
-    /// Sees that there can still be as many elements of at least so many bytes.
+    /// Checks that the remaining bytes can hold `count` elements of at least `least_bytes` bytes.
     pub(super) fn check_elements(&self, count: usize, least_bytes: usize) -> Result<(), MessageError> {
         self.check((count as u64).saturating_mul(least_bytes as u64))
     }
 
-    /// Number of elements that follow.
+    /// Reads the number of elements that follow.
     pub(super) fn count(&mut self) -> Result<usize, MessageError> {
         self.align(4);
         Ok(self.word(4)? as usize)
     }
 
-    /// An unsigned number of so many bytes.
+    /// Reads an unsigned number of `size` bytes.
     fn word(&mut self, size: usize) -> Result<u64, MessageError> {
         let bytes = self.take(size)?;
         let mut word = [0; 8];
@@ -255,27 +255,27 @@ impl<'m> Wire<'m> {
         let length = self.count()?;
         let mut bytes = self.take(length)?;
         if self.aligned.is_some() {
-            // The zero at the end is counted.
+            // In CDR, the length includes the final NUL.
             bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
         }
         Ok(std::str::from_utf8(bytes).map_or(FoundValue::Unknown, |text| FoundValue::Text(text.into())))
     }
 
-    /// Nanoseconds of a time or duration.
+    /// Reads a time or duration, in nanoseconds.
     fn nanoseconds(&mut self, dialect: Dialect, kind: Primitive) -> Result<i64, MessageError> {
         let (seconds, fraction) = (self.word(4)? as u32, self.word(4)? as u32);
         let is_signed = kind == Primitive::Duration || dialect == Dialect::Ros2;
         let seconds = if is_signed { i64::from(seconds as i32) } else { i64::from(seconds) };
-        // In ROS 1 both parts of a duration have a sign.
+        // In ROS 1, both parts of a duration are signed.
         let fraction = match (dialect, kind) {
             (Dialect::Ros1, Primitive::Duration) => i64::from(fraction as i32),
             _ => i64::from(fraction),
         };
-        // 2³² s are far from the end of the type.
+        // 2³² s are far below the maximum of the type.
         Ok(seconds * 1_000_000_000 + fraction)
     }
 
-    /// One value.
+    /// Reads one value.
     pub(super) fn value(&mut self, dialect: Dialect, kind: Primitive) -> Result<FoundValue<'m>, MessageError> {
         if kind == Primitive::Text {
             return self.text();
@@ -300,7 +300,7 @@ impl<'m> Wire<'m> {
         }))
     }
 
-    /// So many numbers or truth values, one after the other.
+    /// Reads `count` consecutive numbers or Booleans.
     pub(super) fn array(
         &mut self,
         dialect: Dialect,

@@ -1,17 +1,17 @@
-//! Comma-separated values (RFC 4180): a header, then rows. Where each cell begins is known for errors.
+//! Reads comma-separated values (RFC 4180): a header, then rows. Keeps the position of each cell for errors.
 
 use std::io::BufRead;
 
 use super::lines::Lines;
 use super::{FilePlace, ROW_BYTES_MAX};
 
-/// Most columns of a file.
+/// Maximum columns of a file.
 const COLUMNS_MAX: usize = 10_000;
 
 /// A record, split into cells.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Cells, unquoted: end in `text`, where each begins in the file, and whether it was quoted.
+    /// Unquoted cells: end in `text`, position in the file, and whether the cell was quoted.
     cells: Vec<(usize, FilePlace, bool)>,
     text: String,
 }
@@ -27,14 +27,14 @@ impl Record {
         (&self.text[begin..end], place)
     }
 
-    /// Whether a cell has nothing in it, not even an empty text in quotes.
+    /// Reports whether a cell is empty and unquoted.
     pub(super) fn is_absent(&self, index: usize) -> bool {
         self.cell(index).0.is_empty() && !self.cells[index].2
     }
 
-    /// Splits a record; lines of a quoted cell are joined. None at the end.
+    /// Reads and splits a record, joining the lines of a quoted cell. Returns `None` at the end.
     ///
-    /// The error is a place and a reason; the next record can be read after it.
+    /// An error has a position and a reason; the next record can be read after it.
     pub(super) fn read(&mut self, lines: &mut Lines<impl BufRead>) -> Option<Result<(), (FilePlace, String)>> {
         self.cells.clear();
         self.text.clear();

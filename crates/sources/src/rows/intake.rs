@@ -1,4 +1,4 @@
-//! Rows on their way into a sink: names become channels, cells become values, rows become frames.
+//! Imports rows into a sink: maps names to channels, cells to values, and rows to frames.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +12,9 @@ use super::target::{ChannelRequest, Guess, channel_of, fit, fit_array, known_typ
 use super::{Cell, FilePlace, RowConfig, RowError, RowProgress, RowReport, Written};
 use crate::sink::Sink;
 
-/// A batch is handed over and committed at this size.
+/// Batch size at which frames are handed over and committed.
 const BATCH_BYTES: usize = 256 << 10;
-/// Rows, and bytes of them, from which types are guessed.
+/// Maximum rows, and their maximum size in bytes, from which types are guessed.
 const SAMPLE_ROWS: usize = 1_000;
 const SAMPLE_BYTES: usize = 4 << 20;
 
@@ -22,10 +22,10 @@ const SAMPLE_BYTES: usize = 4 << 20;
 struct FileChannel {
     stream: usize,
     spec: ChannelSpec,
-    /// Its type, once somebody knows it.
+    /// Type, once known.
     kind: Option<ChannelType>,
     guess: Guess,
-    /// Where its values go, once its stream is resolved.
+    /// Channel in the store, once its stream is resolved.
     index: Option<ChannelIndex>,
 }
 
@@ -39,7 +39,7 @@ struct TargetStream {
     stored: u64,
 }
 
-/// A cell that waits until types are known.
+/// A cell kept until types are known.
 enum Kept {
     Written(String, Written),
     Value(OwnedValue),
@@ -64,7 +64,7 @@ impl Kept {
     }
 }
 
-/// A row that waits.
+/// A row kept until types are known.
 struct PendingRow {
     line: u64,
     time: i64,
@@ -84,13 +84,13 @@ pub(crate) struct RowReceiver<'a> {
     waiting: Vec<PendingRow>,
     waiting_bytes: usize,
     batch: FrameBatch,
-    /// Line and stream of each frame of the batch.
+    /// Line and stream of each frame in the batch.
     batch_lines: Vec<(u64, usize)>,
     commit: Option<CommitNumber>,
-    /// Reused between rows: stream, channel, target, value.
+    /// Buffer reused between rows: stream, channel, target, value.
     fitted: Vec<(usize, ChannelIndex, usize, Result<OwnedValue, CellState>)>,
     bytes: u64,
-    /// Line up to which all is durable that was taken.
+    /// Line up to which everything accepted is durable.
     durable_line: u64,
 }
 
@@ -130,7 +130,7 @@ impl<'a> RowReceiver<'a> {
         &self.config
     }
 
-    /// Whether rows of this line are wanted; counts them if so.
+    /// Reports whether rows of this line are to be imported, and counts them if so.
     pub(crate) fn begins(&mut self, line: u64, bytes: u64) -> bool {
         self.bytes = bytes;
         let wanted = line >= self.config.from_line;
@@ -138,18 +138,18 @@ impl<'a> RowReceiver<'a> {
         wanted
     }
 
-    /// A row of which nothing can be taken.
+    /// Counts and reports a row from which nothing can be used.
     pub(crate) fn bad_row(&mut self, place: FilePlace, reason: impl Into<String>) {
         self.report.bad_rows += 1;
         self.report.complain(place, reason);
     }
 
-    /// A row without a value.
+    /// Counts a row without a value.
     pub(crate) fn empty_row(&mut self) {
         self.report.empty_rows += 1;
     }
 
-    /// A row that nobody asked for.
+    /// Counts a row that was not selected.
     pub(crate) fn ignored_row(&mut self) {
         self.report.ignored_rows += 1;
     }
@@ -158,12 +158,13 @@ impl<'a> RowReceiver<'a> {
         RowError::Header { file: self.config.file.clone(), place, reason: reason.into() }
     }
 
-    /// The channel of a name of the file; none if nobody asked for it. `stream` is what the row names.
+    /// Returns the target of a name in the file, or `None` if it was not selected. `stream` is the stream named in the
+    /// row.
     ///
     /// # Errors
-    /// The name does not say its stream, and nothing else does.
+    /// If neither the name nor anything else determines the stream.
     pub(crate) fn target(&mut self, stream: Option<&str>, name: &str) -> Result<Option<usize>, String> {
-        // A tab stands in no name.
+        // Names do not contain tabs.
         let id = format!("{}\t{name}", stream.unwrap_or_default());
         if let Some(found) = self.by_name.get(&id) {
             return Ok(*found);
@@ -175,7 +176,8 @@ impl<'a> RowReceiver<'a> {
         Ok(found)
     }
 
-    /// As [`RowReceiver::target`], with what the file says of the channel; not found again by its name.
+    /// Does the same as [`RowReceiver::target`], with the properties that the file states. The result is not cached by
+    /// name.
     pub(crate) fn place_target(&mut self, wanted: ChannelRequest) -> Result<Option<usize>, String> {
         let ChannelRequest { stream, name, kind, unit, description } = wanted;
         let full_name = match &stream {
@@ -237,7 +239,7 @@ impl<'a> RowReceiver<'a> {
         stream
     }
 
-    /// Says what a file says of a channel before its values.
+    /// Sets the properties that a file states for a channel before its values.
     pub(crate) fn describe(&mut self, target: usize, kind: Option<ChannelType>, unit: &str, description: &str) {
         let target = &mut self.targets[target];
         if target.kind.is_none() {
@@ -247,7 +249,7 @@ impl<'a> RowReceiver<'a> {
         target.spec.description = description.to_owned();
     }
 
-    /// Takes a row. Breaks where the caller wants it to end.
+    /// Imports a row. Breaks if the caller wants to stop.
     pub(crate) fn row(
         &mut self,
         line: u64,
@@ -273,7 +275,7 @@ impl<'a> RowReceiver<'a> {
         }
         let cells = cells.iter().map(|(target, place, cell)| (*target, *place, Kept::of(*cell))).collect();
         self.waiting.push(PendingRow { line, time, cells });
-        // Once types were settled, a new channel has that of its first value.
+        // After types are decided, a new channel gets the type of its first value.
         let settled = self.commit.is_some() || !self.batch.is_empty();
         if settled || self.waiting.len() >= SAMPLE_ROWS || self.waiting_bytes >= SAMPLE_BYTES {
             self.settle()?;
@@ -281,7 +283,7 @@ impl<'a> RowReceiver<'a> {
         self.hand_over_if_full(line)
     }
 
-    /// Decides on types by what was seen, and lets rows go that waited for it.
+    /// Decides types by the values seen, and emits the waiting rows.
     fn settle(&mut self) -> Result<(), RowError> {
         for target in self.targets.iter_mut().filter(|target| target.kind.is_none()) {
             target.kind = Some(target.guess.channel_type());
@@ -298,7 +300,7 @@ impl<'a> RowReceiver<'a> {
         Ok(())
     }
 
-    /// Resolves the stream of a target with all its channels that have a type.
+    /// Resolves a stream with all its channels that have a type.
     fn resolve(&mut self, stream: usize, line: u64) -> Result<(), RowError> {
         let of = &self.streams[stream];
         let targets: Vec<usize> = of.targets.iter().copied().filter(|t| self.targets[*t].kind.is_some()).collect();
@@ -329,11 +331,11 @@ impl<'a> RowReceiver<'a> {
         Ok(())
     }
 
-    /// Puts the frames of a row into the batch.
+    /// Adds the frames of a row to the batch.
     fn emit(&mut self, line: u64, time: i64, cells: &[(usize, FilePlace, Cell<'_>)]) -> Result<(), RowError> {
         let mut fitted = std::mem::take(&mut self.fitted);
         fitted.clear();
-        // Streams that lack a cell they must have because it could not be taken.
+        // Streams that lack a required cell because it could not be used.
         let mut spoilt = Vec::new();
         let mut blank = 0;
         for &(target, place, cell) in cells {
@@ -342,7 +344,7 @@ impl<'a> RowReceiver<'a> {
             }
             let FileChannel { stream, kind, index, .. } = &self.targets[target];
             let (Some(kind), Some(index)) = (kind, index) else { continue };
-            // Some programs quote what is empty as well: only texts can be empty.
+            // Some programs also quote empty cells. Only text can be empty.
             if cell == Cell::Written("", Written::Bare) && *kind != ChannelType::String {
                 blank += 1;
                 continue;
@@ -439,7 +441,7 @@ impl<'a> RowReceiver<'a> {
         Ok(flow)
     }
 
-    /// Appends the batch and waits until it is durable.
+    /// Hands over the batch and waits until it is durable.
     fn hand_over(&mut self, line: u64) -> Result<(), RowError> {
         if self.batch.is_empty() {
             return Ok(());
@@ -468,7 +470,7 @@ impl<'a> RowReceiver<'a> {
         self.batch_lines.clear();
         let durable = self.sink.wait_durable(appended.commit);
         if let (Some(line), Ok(())) = (taken_to, &durable) {
-            // Behind a frame that is refused no other is taken.
+            // No frame after a refused one is accepted.
             durable_line = durable_line.max(line);
         }
         let refused = |source| RowError::Refused { file: self.config.file.clone(), line: durable_line, source };
@@ -481,7 +483,7 @@ impl<'a> RowReceiver<'a> {
         }
     }
 
-    /// Takes the rest, and says what became of all.
+    /// Imports the rest and returns the report.
     pub(super) fn finish(mut self, lines: u64) -> Result<RowReport, RowError> {
         self.settle()?;
         self.hand_over(lines)?;

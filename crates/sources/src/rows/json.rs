@@ -1,37 +1,37 @@
-//! One JSON object of a line, without a tree: scalars as they are written, with their columns.
+//! Parses the JSON object of a line without a tree: scalars as text, with their columns.
 
 use super::{Cell, FilePlace, Written};
 
-/// Deepest nesting of what is passed over.
+/// Maximum nesting of ignored values.
 const DEPTH_MAX: usize = 32;
 
-/// Walks over the bytes of a line.
+/// Cursor over a line.
 struct Walk<'a> {
     text: &'a str,
     at: usize,
     line: u64,
 }
 
-/// Members of an object: key, place of the value, the value.
+/// Members of an object: key, position of the value, value.
 pub(super) type Members = Vec<(String, FilePlace, Member)>;
 
 /// A value of an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Member {
-    /// A number, text or truth value, or an array of these as it is written.
+    /// A number, text, Boolean, or array of these, as written.
     Scalar(String, Written),
     /// `null`.
     Null,
-    /// An object, where one may be.
+    /// An object at the top level of a row.
     Object(Members),
-    /// An array of objects, where one may be.
+    /// An array of objects at the top level of a row.
     List(Vec<Members>),
     /// Another array, or an object within an object.
     Other,
 }
 
 impl Member {
-    /// It as a cell, if it is a scalar or an array of them.
+    /// Returns the value as a cell, if it is a scalar or an array of scalars.
     pub(super) fn cell(&self) -> Option<Cell<'_>> {
         match self {
             Member::Scalar(text, how) => Some(Cell::Written(text, *how)),
@@ -41,7 +41,7 @@ impl Member {
     }
 }
 
-/// Reads the object of a line.
+/// Parses the object of a line.
 pub(super) fn object(text: &str, line: u64) -> Result<Members, (FilePlace, String)> {
     let mut walk = Walk { text, at: 0, line };
     walk.space();
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Passes over a sign that must come next, and the space after it.
+    /// Consumes a character that must come next, and the space after it.
     fn sign(&mut self, sign: u8, expected: &str) -> Result<(), (FilePlace, String)> {
         if self.peek() != Some(sign) {
             return Err(self.wrong(expected));
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// A number, `true`, `false` or `null`.
+    /// Parses a number, `true`, `false` or `null`.
     fn word(&mut self) -> Result<Member, (FilePlace, String)> {
         let rest = &self.text[self.at..];
         let len =
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands after a `\`.
+    /// Parses the rest of an escape after its `\`.
     fn escape(&mut self) -> Result<char, (FilePlace, String)> {
         let plain = match self.peek() {
             Some(b @ (b'"' | b'\\' | b'/')) => b as char,
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a word is a number as JSON writes it.
+/// Reports whether a word is a number in JSON.
 fn is_number(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let word = word.strip_prefix('-').unwrap_or(word);
@@ -305,12 +305,12 @@ mod tests {
     }
 
     proptest! {
-        /// What serde_json takes for an object of a line is taken here, and nothing else.
+        /// Accepts exactly what serde_json accepts as an object.
         #[test]
         fn it_agrees_with_another_reader(text in "[{}\\[\\]:,\"\\\\ a0e.tnul1-]{0,24}") {
             let text = format!("{{\"k\":{text}}}");
             let other: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(&text);
-            // A number too large for a double is for whoever converts it.
+            // Numbers too large for a double are rejected only on conversion.
             let too_large = other.as_ref().is_err_and(|error| error.to_string().contains("out of range"));
             prop_assert!(too_large || other.is_ok() == read(&text).is_ok(), "{text}: {other:?} {:?}", read(&text));
         }

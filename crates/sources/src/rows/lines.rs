@@ -1,19 +1,19 @@
-//! Lines of a text file, bounded, with their numbers.
+//! Reads lines of a text file, with bounded length and line numbers.
 
 use std::io::BufRead;
 
 use super::{FilePlace, ROW_BYTES_MAX};
 
-/// Reads lines of UTF-8 without their ends.
+/// Reader of UTF-8 lines without line ends.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     input: R,
     number: u64,
     bytes: u64,
     buffer: Vec<u8>,
-    /// Whether the line read last had a carriage return before its end.
+    /// Whether the latest line ended with a carriage return.
     has_return: bool,
-    /// Why reading ended, if the input failed.
+    /// Error that ended reading, if the input failed.
     failed: Option<std::io::Error>,
 }
 
@@ -22,27 +22,28 @@ impl<R: BufRead> Lines<R> {
         Lines { input, number: 0, bytes: 0, buffer: Vec::new(), has_return: false, failed: None }
     }
 
-    /// Number of the line read last, from 1.
+    /// Returns the number of the latest line, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// What the line read last ended with.
+    /// Returns the line end of the latest line.
     pub(super) fn end(&self) -> &'static str {
         if self.has_return { "\r\n" } else { "\n" }
     }
 
-    /// Bytes read.
+    /// Returns the number of bytes read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Why reading ended before the end, if so.
+    /// Takes the error that ended reading early, if any.
     pub(crate) fn take_failure(&mut self) -> Option<std::io::Error> {
         self.failed.take()
     }
 
-    /// The next line; none at the end. One that is too long or no UTF-8 is an error, and the next one follows it.
+    /// Reads the next line. Returns `None` at the end. A line that is too long or not UTF-8 is an error, after which
+    /// reading may continue.
     pub(crate) fn next(&mut self) -> Option<Result<String, (FilePlace, String)>> {
         self.buffer.clear();
         let (mut any, mut too_long) = (false, false);

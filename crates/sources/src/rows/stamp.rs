@@ -1,8 +1,8 @@
-//! Time stamps of text files: RFC 3339, or a decimal number in a unit that somebody names.
+//! Timestamps in text files: RFC 3339, or a decimal number in a given unit.
 
 use crate::instant;
 
-/// Unit of a number that is a time since 1970 UTC.
+/// Unit of a numeric time since 1970 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Nanoseconds.
@@ -16,10 +16,10 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Every unit.
+    /// All units.
     pub const ALL: [TimeUnit; 4] = [TimeUnit::Ns, TimeUnit::Us, TimeUnit::Ms, TimeUnit::S];
 
-    /// As it is written: `ns`, `us`, `ms`, `s`.
+    /// Returns the abbreviation: `ns`, `us`, `ms` or `s`.
     pub fn name(self) -> &'static str {
         match self {
             TimeUnit::Ns => "ns",
@@ -29,7 +29,7 @@ impl TimeUnit {
         }
     }
 
-    /// Decimal digits of a nanosecond in it.
+    /// Returns the number of decimal digits from this unit down to nanoseconds.
     fn digits(self) -> usize {
         match self {
             TimeUnit::Ns => 0,
@@ -40,7 +40,7 @@ impl TimeUnit {
     }
 }
 
-/// Whether a column of this name holds the time of its row, and the unit that the name ends with.
+/// Returns `Some` if a column of this name holds the time, with the unit named in its suffix.
 pub fn time_column(name: &str) -> Option<Option<TimeUnit>> {
     let name = name.trim().to_ascii_lowercase();
     let (stem, unit) = match name.rsplit_once('_') {
@@ -53,10 +53,10 @@ pub fn time_column(name: &str) -> Option<Option<TimeUnit>> {
     matches!(stem, "time" | "timestamp" | "unix_time" | "epoch" | "datetime" | "ts").then_some(unit)
 }
 
-/// Reads a time in nanoseconds since 1970 UTC, exactly: what a number says beyond a nanosecond is left out downwards.
+/// Parses a time in nanoseconds since 1970 UTC, exactly. Fractions of a nanosecond are rounded down.
 ///
 /// # Errors
-/// A sentence that says what was given and what is right.
+/// If the text is not a time, with a message that names it and the valid forms.
 pub fn parse(text: &str, unit: Option<TimeUnit>) -> Result<i64, String> {
     let text = text.trim();
     let shown: String = text.chars().take(40).collect();
@@ -74,7 +74,7 @@ pub fn parse(text: &str, unit: Option<TimeUnit>) -> Result<i64, String> {
     }
 }
 
-/// A decimal number in a unit as nanoseconds; the error is true if it is one that is too large.
+/// Parses a decimal number in a unit, in nanoseconds. The error is `true` if the number is too large.
 fn number(text: &str, unit: TimeUnit) -> Result<i64, bool> {
     let (negative, digits) = match text.as_bytes()[0] {
         b'-' => (true, &text[1..]),
@@ -95,7 +95,7 @@ fn number(text: &str, unit: TimeUnit) -> Result<i64, bool> {
             return Err(true);
         }
     }
-    // Downwards, before 1970 too.
+    // Round down, also before 1970.
     let rest = fraction.bytes().skip(kept).any(|digit| digit != b'0');
     let ns = if negative { -magnitude - i128::from(rest) } else { magnitude };
     i64::try_from(ns).map_err(|_| true)

@@ -1,4 +1,4 @@
-//! Files of rows: CSV with a header, and JSON lines.
+//! Reads files of rows: CSV with a header, and JSON lines.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -13,16 +13,16 @@ use super::stamp::{self, TimeUnit, time_column};
 use super::target::{ChannelRequest, name_and_unit, type_word};
 use super::{Cell, FilePlace, RowError, Written};
 
-/// What a column of a CSV file is.
+/// Role of a column in a CSV file.
 enum Role {
     Time(Option<TimeUnit>),
-    /// Another spelling of the time.
+    /// Another form of the time, which is ignored.
     Passed,
     Stream,
     Gap,
-    /// The channel's name, in a file with one value a row.
+    /// Channel name, in a file with one value per row.
     Name,
-    /// The value, in a file with one value a row.
+    /// Value, in a file with one value per row.
     Value,
     /// Values of a channel.
     Channel {
@@ -31,7 +31,7 @@ enum Role {
     },
 }
 
-/// Which of some names is the time: the one asked for; else the one in nanoseconds, else the first.
+/// Chooses the time among names: the requested one, or else one in nanoseconds, or else the first.
 fn choose_time<'n>(
     names: impl Iterator<Item = (usize, &'n str)>,
     asked: Option<&str>,
@@ -50,7 +50,7 @@ fn choose_time<'n>(
     found
 }
 
-/// The header of a CSV file, column by column.
+/// Returns the role of each column in a CSV header.
 fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowError> {
     let cells: Vec<(&str, FilePlace)> = (0..header.len()).map(|i| header.cell(i)).collect();
     let config = intake.config();
@@ -97,7 +97,7 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
     Ok(roles)
 }
 
-/// Channels of the columns of one stream; none where it is not known yet.
+/// Targets of one stream's columns; `None` if not looked up yet.
 type ByColumn = Vec<Option<Option<usize>>>;
 
 /// Reads CSV.
@@ -116,7 +116,7 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver
     let one_a_row = is(|role| matches!(role, Role::Name)).zip(is(|role| matches!(role, Role::Value)));
     let mut by_stream: HashMap<String, ByColumn> = HashMap::new();
     if stream_at.is_none() && one_a_row.is_none() {
-        // All columns at once: what is wrong with the header is told before anything is stored.
+        // Look up all columns at once, so that errors in the header are reported before anything is stored.
         let mut columns = vec![None; roles.len()];
         for (at, role) in roles.iter().enumerate() {
             if let Role::Channel { name, unit } = role {
@@ -147,7 +147,7 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver
         if record.len() == 1 && first.trim().is_empty() || !intake.begins(place.line, lines.bytes()) {
             continue;
         }
-        // A comma at the end of a row begins a cell that no column is for; an empty one says nothing.
+        // A trailing comma starts a cell without a column. An empty one is ignored.
         let ends_with_comma = record.len() == roles.len() + 1 && record.cell(roles.len()).0.trim().is_empty();
         if record.len() != roles.len() && !ends_with_comma {
             intake.bad_row(place, format!("{} cells, and the header has {}", record.len(), roles.len()));
@@ -177,7 +177,7 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver
 
 type Row<'r> = (i64, Option<Vec<(usize, FilePlace, Cell<'r>)>>);
 
-/// Time and cells of a record; no cells at all where its one channel was not asked for.
+/// Returns time and cells of a record, or no cells at all if its only channel was not selected.
 fn csv_row<'r>(
     record: &'r Record,
     roles: &[Role],
@@ -298,7 +298,7 @@ fn text_of<'m>(members: &'m Members, key: &str) -> Option<&'m str> {
     }
 }
 
-/// The channels of a line that describes them.
+/// Returns the channels of a line that describes them.
 fn channels_line(members: &Members) -> Option<&Vec<Members>> {
     match member(members, "channels") {
         Some((_, Member::List(channels))) if text_of(members, "type") == Some("channels") => Some(channels),
@@ -308,7 +308,7 @@ fn channels_line(members: &Members) -> Option<&Vec<Members>> {
 
 fn describe(channel: &Members, intake: &mut RowReceiver<'_>) {
     let text = |key| text_of(channel, key).unwrap_or_default();
-    // A channel whose stream cannot be told is told of where it has values.
+    // If the stream cannot be determined, the error is reported at the channel's values.
     let wanted = ChannelRequest {
         stream: None,
         name: text("name").to_owned(),

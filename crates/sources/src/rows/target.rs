@@ -1,4 +1,4 @@
-//! What a name of a file comes to in the store, and its type where the store does not know it yet.
+//! Maps names in a file to streams and channels of the store, and guesses types of channels that are not in the store.
 
 use strongback_store::rdl::type_of;
 use strongback_store::{
@@ -8,29 +8,29 @@ use strongback_store::{
 use super::{Cell, Written};
 use crate::ilp::is_overflow;
 
-/// What a file says of a channel.
+/// Properties that a file states for a channel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChannelRequest {
-    /// Its stream; none: the name says it.
+    /// Stream; `None` if it is part of the name.
     pub(crate) stream: Option<StreamKey>,
-    /// Its name as the file spells it.
+    /// Name as written in the file.
     pub(crate) name: String,
-    /// Its type, if the file says it.
+    /// Type, if stated.
     pub(crate) kind: Option<ChannelType>,
-    /// Its unit.
+    /// Unit.
     pub(crate) unit: String,
-    /// What it is.
+    /// Description.
     pub(crate) description: String,
 }
 
-/// A stream by its full name: `table{tag=value}`.
+/// Parses the full name of a stream: `table{tag=value}`.
 pub(super) fn stream_key(name: &str) -> StreamKey {
     let (table, tags) = StreamKey::split_name(name);
     StreamKey::new(table, tags)
 }
 
-/// Stream and channel of a full name: `table.channel{tag=value}`, or `table{tag=value}.channel`. A stream that there is
-/// wins, else the last dot parts.
+/// Splits a full name into stream and channel: `table.channel{tag=value}`, or `table{tag=value}.channel`. Prefers an
+/// existing stream, or else splits at the last dot.
 pub(super) fn split_full_name(name: &str, known: impl Fn(&StreamKey) -> bool) -> Option<(StreamKey, String)> {
     let (stem, tags) = StreamKey::split_name(name);
     let dots = || stem.rmatch_indices('.').map(|(at, _)| at).filter(|at| *at > 0 && at + 1 < stem.len());
@@ -41,7 +41,7 @@ pub(super) fn split_full_name(name: &str, known: impl Fn(&StreamKey) -> bool) ->
     dots().map(at).find(|(key, _)| known(key)).or_else(|| dots().next().map(at))
 }
 
-/// The channel of a stream that a full name means; a name that is not one of the stream is a channel as it is.
+/// Returns the channel of a full name within a stream. A name that does not contain the stream is returned as it is.
 pub(super) fn channel_of<'n>(key: &StreamKey, name: &'n str) -> &'n str {
     let channel = name.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
     let tags = key.to_string();
@@ -49,7 +49,7 @@ pub(super) fn channel_of<'n>(key: &StreamKey, name: &'n str) -> &'n str {
     channel.and_then(|rest| rest.strip_suffix(tags)).filter(|channel| !channel.is_empty()).unwrap_or(name)
 }
 
-/// A column's name without its unit: `p_lox [bar]`.
+/// Splits a column header such as `p_lox [bar]` into name and unit.
 pub(super) fn name_and_unit(header: &str) -> (&str, &str) {
     let header = header.trim();
     match header.rsplit_once(" [") {
@@ -58,14 +58,14 @@ pub(super) fn name_and_unit(header: &str) -> (&str, &str) {
     }
 }
 
-/// The type of a channel of the catalog.
+/// Returns the type of a channel in the catalog.
 pub(super) fn known_type(catalog: &Catalog, id: StreamId, channel: &str) -> Option<ChannelType> {
     let layout = &catalog.stream(id)?.layout;
     let found = layout.channels.iter().find(|c| c.source_name == channel || c.name == channel)?;
     Some(found.channel_type)
 }
 
-/// What values seen so far can be.
+/// Properties of the values seen so far, to guess a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Guess {
     truth: bool,
@@ -74,9 +74,9 @@ pub(super) struct Guess {
     large: bool,
     real: bool,
     text: bool,
-    /// An empty cell in quotes: a text, unless others are something else.
+    /// Whether a quoted empty cell was seen, which is text unless other values have another type.
     empty: bool,
-    /// Only arrays were seen: the others say it of their elements.
+    /// Whether only arrays were seen. The other fields then describe their elements.
     list: bool,
     single: bool,
 }
@@ -140,7 +140,7 @@ impl Guess {
         }
     }
 
-    /// The type that holds all that was seen: as narrow as is exact.
+    /// Returns the narrowest type that holds all values seen exactly.
     pub(super) fn channel_type(self) -> ChannelType {
         if self.list {
             let of = Guess { list: false, empty: false, ..self }.channel_type();
@@ -161,15 +161,15 @@ impl Guess {
     }
 }
 
-/// The word for a value that is known to be unknown.
+/// Reports whether a text is the word for an unknown value.
 fn is_unknown(text: &str) -> bool {
     text.eq_ignore_ascii_case("unknown")
 }
 
-/// A cell as a value of a type, or its state.
+/// Converts a cell to a value of a type, or to its state.
 ///
 /// # Errors
-/// What was found and what was expected.
+/// If the cell does not fit, with what was found and expected.
 pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>, CellState>, String> {
     let (text, how) = match cell {
         Cell::Unknown => return Ok(Err(CellState::Unknown)),
@@ -215,10 +215,10 @@ pub(super) fn fit(cell: Cell<'_>, kind: ChannelType) -> Result<Result<Value<'_>,
     })
 }
 
-/// A cell of an array's type: `[1,2,3]`, elements as cells are written.
+/// Converts a cell such as `[1,2,3]` to an array. Elements are written like cells.
 ///
 /// # Errors
-/// What was found and what was expected.
+/// If the cell does not fit, with what was found and expected.
 pub(super) fn fit_array(cell: Cell<'_>, kind: ArrayType) -> Result<Result<OwnedValue, CellState>, String> {
     let name = kind.name();
     let list = match cell {
@@ -248,14 +248,14 @@ pub(super) fn fit_array(cell: Cell<'_>, kind: ArrayType) -> Result<Result<OwnedV
     Ok(Ok(OwnedValue::Array { element, bytes }))
 }
 
-/// The elements of `[…]`, each as it is written.
+/// Iterates over the elements of `[…]`, as written.
 fn elements(text: &str) -> Option<impl Iterator<Item = (&str, Written)>> {
     let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
     let words = (!inner.is_empty()).then(|| inner.split(','));
     Some(words.into_iter().flatten().map(|word| {
         let word = word.trim();
         match word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            // As 64-bit integers, NaN and infinities are written.
+            // 64-bit integers, NaN and infinities are quoted.
             Some(quoted) => (quoted, Written::Bare),
             None if matches!(word, "true" | "false") => (word, Written::Bool),
             None => (word, Written::Number),
@@ -263,7 +263,7 @@ fn elements(text: &str) -> Option<impl Iterator<Item = (&str, Written)>> {
     }))
 }
 
-/// A value in another type: exact, except that doubles become the nearest single.
+/// Converts a value to another type: exactly, except that doubles are rounded to the nearest single.
 fn fit_value(value: Value<'_>, kind: ChannelType) -> Option<Value<'_>> {
     if let Some(exact) = value.convert(kind) {
         return Some(exact);
@@ -280,7 +280,7 @@ fn fit_value(value: Value<'_>, kind: ChannelType) -> Option<Value<'_>> {
     }
 }
 
-/// The type that a word names, as the command line takes it.
+/// Parses a type name, as on the command line.
 pub(super) fn type_word(word: &str) -> Option<ChannelType> {
     type_of(word)
 }

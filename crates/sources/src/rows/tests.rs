@@ -3,7 +3,7 @@ use std::io::Write as _;
 use strongback_store::text::{CsvLead, TextForm};
 use strongback_store::*;
 
-// The store has another of this name.
+// The store has another item of this name.
 use super::RowSelection;
 use super::*;
 use crate::rows::target::stream_key;
@@ -12,7 +12,7 @@ const CSV_NS: TextForm = TextForm::Csv(CsvLead { time: false, gap: false, ..CsvL
 const CSV_UTC: TextForm = TextForm::Csv(CsvLead { time_ns: false, gap: false, ..CsvLead::ALL });
 const T0: i64 = 1_790_000_000_000_000_000;
 
-/// A store as a sink: what is appended is committed when somebody waits for it.
+/// A store as a sink. Appended frames are committed when a caller waits for them.
 struct StoreSink {
     store: Store,
     _folder: tempfile::TempDir,
@@ -44,7 +44,7 @@ impl StoreSink {
         run(text.as_bytes(), self.config(RowFormat::Jsonl), self, |_| ControlFlow::Continue(())).unwrap()
     }
 
-    /// `time channel=value …` of each frame of a stream.
+    /// Returns each frame of a stream as `time channel=value …`.
     fn frames(&self, stream: &str) -> Vec<String> {
         let catalog = self.store.catalog();
         let key = stream_key(stream);
@@ -118,7 +118,7 @@ fn what_cannot_be_taken_is_counted_and_told_and_the_rest_goes_on() {
     config.time_unit = Some(TimeUnit::Ms);
     config.required = [("S".to_owned(), vec!["n".to_owned()])].into();
     let text = "ts,n,ok,x\n1,1,true,0.1\n2,256,true,0.2\n3,2,yes,0.3\nnoon,3,,\n5,4\n6,\"5,,\n7,6,,\n8,,true,\n";
-    // The quote of line 7 is never closed: what follows belongs to it.
+    // The quote on line 7 is never closed and includes everything after it.
     let report = run(text.as_bytes(), config, &sink, |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(sink.frames("S"), ["1000000 n=U8(1) ok=Bool(true) x=F32(0.1)", "3000000 n=U8(2) x=F32(0.3)"]);
     assert_eq!(
@@ -202,7 +202,7 @@ fn json_lines_are_rows_flat_or_as_exports_write_them() {
     assert_eq!(sink.frames("a{k=1}"), ["7 big=U64(18446744073709551615)"]);
     let b = sink.frames("b");
     assert_eq!(b[0], "8 x=F64(1.5) t=String(\"né\") on=Bool(true)");
-    // The nearest double, as the column is one of doubles.
+    // The nearest double, because the column has doubles.
     assert_eq!(b[1], "9000 x=F64(9007199254740992.0)");
     assert_eq!(b[2], "12 x=F64(NaN) on=Unknown");
     assert_eq!(
@@ -269,7 +269,7 @@ fn a_log_of_a_bus_becomes_streams_of_its_messages() {
     let report = run(LOG, sink.config(RowFormat::Candump(database)), &sink, |_| ControlFlow::Continue(())).unwrap();
     assert!(report.is_whole(), "{report:?}");
     assert_eq!(report.rows, LOG.split(|b| *b == b'\n').filter(|line| !line.is_empty()).count() as u64);
-    // Another decoder read the same recording: time and value of each.
+    // Another decoder read the same recording: time and value of each frame.
     let expected = |channel: &str| -> Vec<(i64, f64)> {
         let rows = DECODED.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
         let rows = rows.filter(|cells| cells[1] == channel);
@@ -354,13 +354,13 @@ fn what_is_written_is_taken_again_as_the_same() {
     for form in [CSV_NS, CSV_UTC, TextForm::Csv(CsvLead::ALL), TextForm::Jsonl] {
         let text = written(&sink, |r| r.form = form);
         let again = StoreSink::new();
-        // CSV does not say types: the streams are there.
+        // CSV does not state types, so the streams must exist.
         again.define("CREATE STREAM \"a.b\" WITH ID 1 { o boolean, i int64, u uint64, f float, d double, t string, small uint8 }");
         let report = if form == TextForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
         assert!(report.is_whole(), "{text} {report:?}");
         assert_eq!(again.frames("a.b"), frames, "{text}");
     }
-    // JSON lines say types.
+    // JSON lines state types.
     let text = written(&sink, |r| r.form = TextForm::Jsonl);
     let again = StoreSink::new();
     again.jsonl(&text);
@@ -397,7 +397,7 @@ fn streams_and_texts_that_look_odd_are_taken_again_as_they_were() {
         assert!(report.is_whole(), "{text} {report:?}");
         assert_eq!(frames(&again), all, "{text}");
     }
-    // Without the column of streams, and as earlier versions named streams: none is merged with another.
+    // Without the stream column, and with stream names of earlier versions: no two are merged.
     let text =
         "time_ns,\"p.v{site=\"\"Berlin,Mitte\"\"}\",\"q.v{site=Berlin,Mitte}\",\"q.v{site=Berlin,Wedding}\"\n1,5,6,7\n";
     let again = StoreSink::new();
@@ -409,7 +409,7 @@ fn streams_and_texts_that_look_odd_are_taken_again_as_they_were() {
 #[test]
 fn quotes_around_nothing_are_a_text_or_no_value() {
     let sink = StoreSink::new();
-    // As programs write it that quote every cell.
+    // As written by programs that quote every cell.
     let report = sink.csv("time_ns,s.t,s.n\n1,\"\",\"7\"\n2,\"x\",\"\"\n3,,\"\"\n4,\"\",\n");
     assert_eq!(sink.frames("s"), ["1 t=String(\"\") n=I64(7)", "2 t=String(\"x\")", "4 t=String(\"\")"]);
     assert!(report.is_whole(), "{report:?}");
@@ -476,7 +476,7 @@ fn a_grid_has_all_channels_side_by_side() {
     assert_eq!(grid(&sink, all.clone(), Some(2), 100, Resample::AsOf), "0,,\n");
     assert_eq!(grid(&sink, 39..60, None, 7, Resample::AsOf), "");
     assert!(grid(&sink, all.clone(), None, 1, Resample::AsOf).ends_with("37,3.5,8\n38,unknown,8\n"));
-    // More than are held at a time.
+    // More rows than are held at a time.
     let long = StoreSink::new();
     long.csv("time_ns,a.x [bar]\n0,1\n9000,2\n");
     let found = grid(&long, all, None, 1, Resample::AsOf);
@@ -529,7 +529,7 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
     assert!(written(TextForm::Jsonl).contains(json), "{}", written(TextForm::Jsonl));
     let csv = written(CSV_NS);
     assert!(csv.contains("\n1,\"[1.0,2.5,NaN]\",[],\"[true,false]\"\n"), "{csv}");
-    // What was written is taken again, as either.
+    // Exported text can be imported in either form.
     for again in [written(TextForm::Jsonl), csv] {
         let other = StoreSink::new();
         other.define("CREATE STREAM a WITH ID 1 { s float[3], w uint64[], f boolean[] }");

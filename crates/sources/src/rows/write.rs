@@ -1,5 +1,4 @@
-//! Frames of a store as rows of text: what [`super::run`] takes again. Their form is that of
-//! [`strongback_store::text`].
+//! Writes frames of a store as rows of text that [`super::run`] can import, in the form of [`strongback_store::text`].
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -11,20 +10,20 @@ use strongback_store::{
     ScanError, View,
 };
 
-/// Which frames, and in which order.
+/// Selection of frames, with their order and format.
 #[derive(Clone, Debug)]
 pub struct RowSelection {
-    /// Streams and channels.
+    /// Streams with their channels.
     pub chosen: Vec<Chosen>,
-    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    /// Range of `time`, from (inclusive) to (exclusive), in nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// Most frames.
+    /// Maximum frames; `None` for no limit.
     pub limit: Option<usize>,
-    /// Whether the limit leaves the newest.
+    /// Whether the limit keeps the newest frames.
     pub from_newest: bool,
-    /// Whether the newest come first.
+    /// Whether the newest frames come first.
     pub newest_first: bool,
-    /// What they are written as. A column `stream` is left out where there is one stream.
+    /// Output format. The column `stream` is omitted if there is only one stream.
     pub form: TextForm,
 }
 
@@ -33,10 +32,10 @@ impl RowSelection {
         FrameColumns::new(&self.chosen)
     }
 
-    /// Returns what CSV has ahead of its channels.
+    /// Returns the leading columns of the CSV format.
     ///
     /// # Errors
-    /// If it is written as something else.
+    /// If the format is not CSV.
     fn csv_lead(&self, what: &str) -> io::Result<CsvLead> {
         match self.form {
             TextForm::Csv(lead) => Ok(lead),
@@ -45,7 +44,8 @@ impl RowSelection {
     }
 }
 
-/// Channels that match any of some patterns; the store's own tables only where a pattern names them.
+/// Returns the channels that match any of the patterns. The store's internal tables are included only if a pattern
+/// names them.
 pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
     let mut chosen = Vec::new();
     for stream in &catalog.streams {
@@ -64,8 +64,8 @@ pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
     chosen
 }
 
-/// Writes frames in the order of `time`, stream and row; frames without a value are passed over. Damaged blocks are
-/// reported and passed over. Returns the number of frames written.
+/// Writes frames in order of `time`, stream and row, skipping frames without a value. Damaged blocks are reported and
+/// skipped. Returns the number of frames written.
 ///
 /// # Errors
 /// If the output or the store fails.
@@ -116,7 +116,7 @@ pub fn write(
             writer.frame(&mut text, frame.stream, frame.batch, frame.row);
             written += 1;
             if keeps {
-                // The header is the first of all.
+                // The header is in the first entry.
                 kept.push(std::mem::take(&mut text));
             } else if text.len() >= 64 << 10 {
                 out.write_all(text.as_bytes())?;
@@ -134,11 +134,12 @@ pub fn write(
     Ok(written)
 }
 
-/// Writes each channel's intervals, one channel after the other, as CSV: `start`, `end`, `channel`, `value`, `end_value`
-/// (the value towards the end, another one only on a line), `open` (whether it may go on). Returns their number.
+/// Writes the intervals of each channel as CSV, one channel after another: `start`, `end`, `channel`, `value`,
+/// `end_value` (the value towards the end, which differs only on a line), and `open` (whether it may continue). Returns
+/// the number of intervals.
 ///
 /// # Errors
-/// Where the output or the store ends it.
+/// If the output or the store fails.
 pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write) -> io::Result<u64> {
     let failed = |error: ScanError| io::Error::other(error.to_string());
     let lead = reading.csv_lead("intervals")?;
@@ -178,11 +179,11 @@ pub fn write_intervals(view: &View, reading: &RowSelection, out: &mut dyn Write)
     Ok(written)
 }
 
-/// Instants of a grid whose values are held at a time.
+/// Number of grid rows held in memory at a time.
 const GRID_INSTANTS: usize = 4096;
 
-/// Writes all channels side by side at equal distances of time, as CSV: from the beginning of the range (that of the data,
-/// at a multiple of the distance, where the range has none) to its end or that of the data. A cell is empty before the
+/// Writes all channels side by side at equal time steps, as CSV. Starts at the beginning of the range, or else at that
+/// of the data, rounded down to a multiple of the step; ends with the range or the data. A cell is empty before the
 /// first value and where frames are missing. Returns the number of rows.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Segments that blobs are written to: who has which, and what recovery finds of them.
+//! Open segments of blobs: who writes to each, and their recovery.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,37 +13,37 @@ use crate::segment::SegmentHeader;
 use crate::segment::directory::{Segment, file_name};
 use crate::segment::file::{Window, invalid};
 
-/// Bytes that are written between syncs: a commit never waits behind more of them.
+/// Bytes that are written between syncs, and so the most that a commit waits for.
 const SYNC_BYTES: u64 = 1 << 20;
-/// An open segment of blobs: whoever has it may write to it.
+/// Open segment of blobs; its owner may write to it.
 pub(crate) struct BlobFile {
     pub(crate) segment: Arc<Segment>,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) generation: u64,
     pub(crate) size_bytes: u64,
-    /// The header page, until it is written.
+    /// Header page, until it is written.
     header: Option<Vec<u8>>,
-    /// Where the next chunk goes.
+    /// Offset of the next chunk.
     pub(crate) end: u64,
     /// Bytes written since the last sync.
     unsynced_bytes: u64,
-    /// Nothing more is to be written to it.
+    /// Whether nothing more may be written to it.
     pub(crate) is_full: bool,
 }
 
-/// What recovery finds of a segment that was open.
+/// Open segment as found by recovery.
 #[derive(Default)]
 pub(crate) struct ResumedBlobs {
-    /// It, if blobs may be written to it.
+    /// The file, if more blobs may be written to it.
     pub(crate) file: Option<BlobFile>,
-    /// Whether there is nothing, not even a file.
+    /// Whether the segment is empty or its file missing.
     pub(crate) is_gone: bool,
-    /// What is not as it was written.
+    /// Damage found in it.
     pub(crate) damage: Option<Damage>,
 }
 
 impl BlobFile {
-    /// Begins a segment whose file was just made.
+    /// Begins a segment in a file that was just created.
     pub(crate) fn create(segment: Arc<Segment>, header: SegmentHeader) -> io::Result<BlobFile> {
         let page = header.page().map_err(invalid)?;
         Ok(BlobFile {
@@ -58,9 +58,9 @@ impl BlobFile {
         })
     }
 
-    /// Takes back, in recovery, a segment that was open. Behind the bytes that the checkpoint counts it is searched for
-    /// chunks to its end, so that nothing is written over one. It goes on behind the last; where something torn or
-    /// damaged lies before that, it is sealed as it is. `header` is what its header page says, or should.
+    /// Recovers an open segment. Behind the bytes that the checkpoint counts, it is searched for chunks to its end,
+    /// so that no chunk is overwritten. Writing continues behind the last one, unless something torn or damaged lies
+    /// before it: the segment is then sealed. `header` is the expected content of its header page.
     pub(crate) fn resume(segment: &Arc<Segment>, header: &SegmentHeader) -> io::Result<ResumedBlobs> {
         let mut state = *segment.state.lock();
         let (generation, counted) = (header.generation, state.bytes);
@@ -95,18 +95,18 @@ impl BlobFile {
             }
         }
         if end == PAGE_BYTES as u64 {
-            // Its number was taken, and nothing came.
+            // Its number was assigned, and nothing was written.
             return Ok(ResumedBlobs { is_gone: true, ..ResumedBlobs::default() });
         }
         let mut resumed = ResumedBlobs::default();
         if !found.as_ref().is_ok_and(|h| (h.id, h.generation, h.blobs) == (segment.id, generation, true)) {
-            // Of a segment of which nothing was durable, a cut may have left the chunks without it.
+            // If nothing of a segment was durable, a crash may have left its chunks without the header.
             if counted > 0 {
                 let reason =
                     found.map_or_else(|error| error.to_string(), |h| format!("the header of segment {}", h.id));
                 resumed.damage = damage(0, reason);
             }
-            // Its size is that of the file: a full disk makes them smaller.
+            // Use the size of the file: it may be smaller than usual on a full disk.
             let size_bytes = (size / PAGE_BYTES as u64 * PAGE_BYTES as u64).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
             let header = SegmentHeader { size_bytes, ..header.clone() };
             file.write_at(&Pages::of(&header.page().map_err(invalid)?), 0)?;
@@ -121,34 +121,34 @@ impl BlobFile {
             resumed.file =
                 Some(BlobFile { segment, file, generation, size_bytes, header, end, unsynced_bytes, is_full });
         }
-        // A process that was killed may have left what only the cache holds.
+        // A killed process may have left data that only the page cache holds.
         file.sync()?;
         *segment.state.lock() = state;
         Ok(resumed)
     }
 
-    /// Bytes of its file.
+    /// Returns the bytes of its file.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Bytes that chunks may still take.
+    /// Returns the bytes left for chunks.
     pub(crate) fn free_bytes(&self) -> u64 {
         if self.is_full { 0 } else { self.size_bytes.saturating_sub(self.end) }
     }
 
-    /// Whether so many bytes of chunks have room.
+    /// Returns whether there is room for `padded_bytes` of chunks.
     pub(crate) fn fits(&self, padded_bytes: u64) -> bool {
         padded_bytes <= self.free_bytes()
     }
 
-    /// Makes all that was written durable.
+    /// Syncs everything written.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.unsynced_bytes = 0;
         self.file.sync()
     }
 
-    /// Writes a chunk behind the others; returns the bytes written.
+    /// Appends a chunk. Returns the bytes written.
     pub(crate) fn put(&mut self, chunk: &Pages) -> io::Result<u64> {
         let mut written = chunk.as_slice().len() as u64;
         if let Some(page) = &self.header {
@@ -166,25 +166,25 @@ impl BlobFile {
     }
 }
 
-/// The open segments of blobs.
+/// Open segments of blobs.
 #[derive(Default)]
 pub(crate) struct Blobs {
-    /// Those that no blob is being written to.
+    /// Segments without a writer.
     pub(crate) idle: BTreeMap<Group, Vec<BlobFile>>,
-    /// How many have a writer.
+    /// Number of segments with a writer.
     pub(crate) busy: usize,
-    /// Sizes of the files of all that are open, by number.
+    /// File sizes of all open segments, by number.
     pub(crate) sizes: HashMap<u64, u64>,
 }
 
 impl Blobs {
-    /// Takes in what recovery found.
+    /// Adds a recovered segment.
     pub(crate) fn add(&mut self, file: BlobFile) {
         self.sizes.insert(file.segment.id, file.size_bytes);
         self.idle.entry(file.segment.group).or_default().push(file);
     }
 
-    /// Whether it is open and has no writer.
+    /// Returns whether a segment is open and has no writer.
     pub(crate) fn is_idle(&self, segment: &Segment) -> bool {
         let idle = self.idle.get(&segment.group);
         idle.is_some_and(|files| files.iter().any(|file| file.segment.id == segment.id))

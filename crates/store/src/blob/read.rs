@@ -1,4 +1,4 @@
-//! A blob out of its segment, a chunk at a time.
+//! Reading a blob from its segment, a chunk at a time.
 
 use std::io;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::read::shared::Shared;
 use crate::read::view::View;
 use crate::segment::directory::Segment;
 
-/// Reads a blob onwards, a chunk of 128 KiB in memory at a time. Each chunk is checked before a byte of it is given, the
-/// whole blob at its end.
+/// Forward reader of a blob that holds one chunk of 128 KiB in memory. Each chunk is checked before a byte of it is
+/// returned, the whole blob at its end.
 ///
-/// [`io::Read`] gives errors of the kinds `InvalidData` (damaged) and `NotFound` (expired) with a [`ScanError`] inside.
+/// Errors of [`io::Read`] have the kind `InvalidData` (damaged) or `NotFound` (expired), with a [`ScanError`] inside.
 pub struct BlobReader {
     shared: Arc<Shared>,
     segment: Arc<Segment>,
     generation: u64,
     reference: BlobRef,
-    /// Header and bytes of the chunk at hand, and how many of the bytes were given.
+    /// Header and bytes of the current chunk, and how many of the bytes were returned.
     chunk: Vec<u8>,
     given: usize,
     /// Number of the next chunk.
     index: u32,
-    /// Bytes in chunks to come.
+    /// Bytes in the remaining chunks.
     left_bytes: u64,
     crc: u32,
     ended: bool,
@@ -41,11 +41,11 @@ impl std::fmt::Debug for BlobReader {
 }
 
 impl View {
-    /// Reads the blob that a cell of a stream names. It is looked for in the segments there are now, so it may be expired
+    /// Opens the blob that a cell of a stream names. The current segments are searched, so the blob may be expired
     /// although this view still has the frame.
     ///
     /// # Errors
-    /// [`ScanError::BlobExpired`], or [`ScanError::Damaged`] where the reference cannot be one.
+    /// [`ScanError::BlobExpired`], or [`ScanError::Damaged`] if the reference is invalid.
     pub fn blob(&self, stream: StreamId, reference: &BlobRef) -> Result<BlobReader, ScanError> {
         let shared = self.shared().clone();
         let expired = ScanError::BlobExpired { segment: reference.segment() };
@@ -75,15 +75,15 @@ impl View {
 }
 
 impl BlobReader {
-    /// Bytes of the whole blob.
+    /// Returns the bytes of the whole blob.
     pub fn length_bytes(&self) -> u64 {
         self.reference.length_bytes().into()
     }
 
-    /// The next bytes of the blob, those of a chunk; none behind its end, when the whole was as it was written.
+    /// Returns the next bytes of the blob, those of one chunk, or `None` at its end, once the whole was checked.
     ///
     /// # Errors
-    /// [`ScanError`]: a chunk or the whole is damaged, the segment is expired, the disk refuses.
+    /// [`ScanError`] if a chunk or the whole is damaged, the segment is expired, or the disk fails.
     pub fn next_chunk(&mut self) -> Result<Option<&[u8]>, ScanError> {
         if self.given >= self.chunk.len() && !self.read_chunk()? {
             return Ok(None);
@@ -92,7 +92,7 @@ impl BlobReader {
         Ok(Some(&self.chunk[from..]))
     }
 
-    /// Reads and checks the next chunk; false: that was the last one.
+    /// Reads and checks the next chunk. Returns `false` after the last one.
     fn read_chunk(&mut self) -> Result<bool, ScanError> {
         if self.ended {
             return Ok(false);
@@ -110,7 +110,7 @@ impl BlobReader {
             Err(error) => return Err(self.expired_or(error)),
         };
         if let Err(error) = self.check_chunk(&bytes, at, wanted) {
-            // What took its place is none of its bytes.
+            // The segment may have been replaced in the meantime, so its bytes may belong to another one.
             let damaged = self.damaged(at, error);
             return Err(self.expired_or(damaged));
         }

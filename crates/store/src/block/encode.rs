@@ -1,4 +1,4 @@
-//! A batch to the bytes of a block.
+//! Encoding of a batch as the bytes of a block.
 
 use super::front::BlockBody;
 use super::{
@@ -17,41 +17,41 @@ use crate::model::limits::{
 use crate::model::stream::{Interpolation, Layout};
 use crate::model::value::{CellState, ChannelType};
 
-/// What the caller knows of a batch that the batch does not say.
+/// Properties of a block that its batch does not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockMeta<'a> {
     /// Node that received the frames.
     pub origin: u128,
-    /// Opening of the store that received them.
+    /// Opening of the store that received the frames.
     pub epoch: u32,
-    /// First and last instant at which they were stored.
+    /// First and last instant at which the frames were stored.
     pub stored: (i64, i64),
     /// Whether some `time` is not after every `time` of the stream's earlier blocks.
     pub overlaps_previous: bool,
-    /// Indices of rows (0 is the batch's first) before which frames are known missing, ascending:
-    /// the integral does not run across them.
+    /// Indices of rows (0 is the first of the batch) before which frames are known missing, ascending. The integral
+    /// does not run across them.
     pub gaps: &'a [u32],
-    /// Most by which a row's `time` may be after its reception, in ns. Who weighs a channel leaves out rows beyond it: a
+    /// Max time in ns by which a row's `time` may be after its reception. Integrals leave out rows beyond it, so a
     /// block that has any gets no integrals.
     pub max_future_ns: i64,
-    /// How hard to try.
+    /// Compression effort.
     pub effort: Effort,
 }
 
-/// Encodes blocks; keeps its scratch space from one to the next.
+/// Encoder of blocks; reuses its scratch space from block to block.
 #[derive(Debug, Default)]
 pub struct Encoder {
     scratch: Scratch,
     directory: Vec<u8>,
     values: Vec<u8>,
-    /// Where in the values the system columns end, and then each channel.
+    /// End of the system columns, and then of each channel, in the values.
     ends: Vec<usize>,
     tiles: Vec<u8>,
     statistics: Vec<u8>,
     integers: Vec<i64>,
     times: stats::Times,
-    /// Of the block under way: smallest and largest `time`, whether it ascends, whether it gets statistics, and how many
-    /// channels it has so far.
+    /// State of the current block: smallest and largest `time`, whether it ascends, whether the block gets
+    /// statistics, and the number of channels added so far.
     time: (i64, i64),
     sorted: bool,
     with_statistics: bool,
@@ -59,16 +59,16 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// With no scratch space yet.
+    /// Returns an encoder without scratch space.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends one block to `out` and returns its header. `batch.columns` are the layout's channels in
-    /// order, of their types there; a layout that grew may have more. Rows are consecutive.
+    /// Appends one block to `out` and returns its header. `batch.columns` are the layout's channels in order, with
+    /// the types they have there; a layout that grew may have more. Rows are consecutive.
     ///
     /// # Errors
-    /// When the batch is empty, contradicts the layout, or passes a limit; `out` is as before.
+    /// When the batch is empty, contradicts the layout, or exceeds a limit; `out` is then unchanged.
     pub fn encode(
         &mut self,
         meta: &BlockMeta<'_>,
@@ -85,11 +85,11 @@ impl Encoder {
         self.end(meta, batch, layout.version, out)
     }
 
-    /// Begins a block of the rows of `batch`, whose columns are not looked at: each of its `channels` comes with
-    /// [`Encoder::add`], in order, and then [`Encoder::end`].
+    /// Begins a block of the rows of `batch` and ignores its columns. The caller adds each of the `channels` with
+    /// [`Encoder::add`], in order, and then calls [`Encoder::end`].
     ///
     /// # Errors
-    /// When the batch is empty, contradicts itself, or passes a limit.
+    /// When the batch is empty, contradicts itself, or exceeds a limit.
     pub(crate) fn begin(&mut self, meta: &BlockMeta<'_>, batch: &Batch, channels: usize) -> Result<(), FormatError> {
         check_rows(batch, channels)?;
         self.directory.clear();
@@ -112,10 +112,10 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds the next channel: a cell for each row. Returns its statistics, where the block has them.
+    /// Adds the next channel, with one cell per row. Returns its statistics if the block has any.
     ///
     /// # Errors
-    /// When it passes a limit.
+    /// When the channel exceeds a limit.
     pub(crate) fn add(
         &mut self,
         column: &Column,
@@ -134,10 +134,10 @@ impl Encoder {
         Ok(Some(statistics))
     }
 
-    /// Appends the block that was begun to `out` and returns its header.
+    /// Appends the current block to `out` and returns its header.
     ///
     /// # Errors
-    /// When it passes a limit; `out` is as before.
+    /// When the block exceeds a limit; `out` is then unchanged.
     pub(crate) fn end(
         &mut self,
         meta: &BlockMeta<'_>,
@@ -179,7 +179,7 @@ impl Encoder {
     }
 
     fn system_columns(&mut self, batch: &Batch) {
-        // Of two time columns the one with fewer bytes stands alone, the other relative to it.
+        // The time column with fewer bytes is stored as it is, the other one relative to it.
         let receive = &batch.receive_time;
         match &batch.source_time {
             None => {
@@ -239,8 +239,8 @@ impl Encoder {
         put_entry(&mut self.directory, kind, Encoded::plainly(codec), 0, self.values.len() - start);
     }
 
-    /// A nullable column: cell states, then the valid values, relative to `base` where that is given
-    /// and smaller.
+    /// Encodes a nullable column: cell states, then the valid values, relative to `base` if it is given and the
+    /// result is smaller.
     fn optional_times(&mut self, times: &OptionalTimes, base: Option<&[i64]>) {
         let start = self.values.len();
         if let Some(valid) = &times.valid {
@@ -303,7 +303,7 @@ impl Encoder {
     }
 }
 
-/// Whether the rows of a batch are what the encoder promises to take, with so many channels.
+/// Checks the rows of a batch, and the number of channels, against the encoder's limits.
 fn check_rows(batch: &Batch, channels: usize) -> Result<(), FormatError> {
     let rows = batch.len();
     if rows == 0 {
@@ -329,7 +329,7 @@ fn check_rows(batch: &Batch, channels: usize) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Whether the columns of a batch are those of a layout.
+/// Checks that the columns of a batch are those of a layout.
 fn check_columns(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
     let rows = batch.len();
     if batch.columns.len() > layout.channels.len() {
@@ -346,7 +346,7 @@ fn check_columns(batch: &Batch, layout: &Layout) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// The values whose cell is a value, without the others between them.
+/// Returns the values of those cells that have one.
 fn gather(values: &ColumnValues, states: &[CellState]) -> ColumnValues {
     values.pick((0..states.len()).filter(|&row| states[row] == CellState::Value))
 }
@@ -382,7 +382,7 @@ impl Encoded {
     }
 }
 
-/// `values_len` counts the parameters.
+/// Writes a directory entry; `values_len` includes the parameters.
 fn put_entry(out: &mut Vec<u8>, kind: ChannelType, encoded: Encoded, states_len: usize, values_len: usize) {
     let mut codec = encoded.codec as u8;
     if encoded.parameter_bytes > 0 {

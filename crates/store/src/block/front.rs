@@ -1,5 +1,5 @@
-//! The front of a parted block: what says where everything else is, and the checksum of each column, so that few
-//! columns of a wide block are read without the others.
+//! The front of a parted block: the positions of all its other parts and the checksum of each column, so that a few
+//! columns of a wide block can be read without the rest.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,16 +13,16 @@ use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_varint};
 use crate::model::limits::SECTIONS_MAX;
 use crate::model::mutant::{self, Mutant};
 
-/// Bytes of the section that says how long the front is, and the checksum of it.
+/// Bytes of the section that holds the front's length and checksum.
 const FRONT_SECTION_BYTES: usize = 10;
-/// Bytes of the places of statistics and tiles, before the checksums of the channels.
+/// Bytes of the positions of statistics and tiles, before the checksums of the channels.
 const PLACES_BYTES: usize = 20;
 
-/// The body of a block in parts, as it is written.
+/// Body of a parted block, as written.
 pub(super) struct BlockBody<'a> {
     pub(super) directory: &'a [u8],
     pub(super) values: &'a [u8],
-    /// Where in the values the system columns end, and then each channel.
+    /// End of the system columns, and then of each channel, in the values.
     pub(super) ends: &'a [usize],
     pub(super) statistics: Option<&'a [u8]>,
     pub(super) tiles: &'a [u8],
@@ -60,20 +60,20 @@ impl BlockBody<'_> {
     }
 }
 
-/// The header of a parted block, and how many bytes its front has.
+/// Header of a parted block, and the number of bytes of its front.
 pub(crate) type Begun = (BlockHeader, usize);
 
-/// How a parted block begins, of which at least the header and the section behind it must be there. None: it is not
-/// parted, and is read whole.
+/// Reads the header of a parted block and the length of its front. `bytes` must hold at least the header and the
+/// section behind it. Returns `None` if the block is not parted; it must then be read whole.
 ///
 /// # Errors
-/// When it is no block, or its header is damaged.
+/// When it is not a block, or its header is damaged.
 pub(crate) fn begin(bytes: &[u8]) -> Result<Option<Begun>, FormatError> {
     let header = read_header(bytes)?;
     Ok(front_bytes(&header, bytes)?.map(|front| (header, front)))
 }
 
-/// Bytes of the front of the block with this header; none: it is not parted.
+/// Returns the number of bytes of the block's front, or `None` if the block is not parted.
 pub(super) fn front_bytes(header: &BlockHeader, bytes: &[u8]) -> Result<Option<usize>, FormatError> {
     let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
     if header.mixed || cursor.u8("section")? != SECTION_FRONT {
@@ -86,26 +86,26 @@ pub(super) fn front_bytes(header: &BlockHeader, bytes: &[u8]) -> Result<Option<u
     Ok(Some(front.max(HEADER_BYTES + FRONT_SECTION_BYTES)))
 }
 
-/// The front of a parted block; its checksum holds.
+/// Front of a parted block, whose checksum was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Front {
     header: BlockHeader,
     columns: Vec<ColumnEntry>,
     values: Range<usize>,
-    /// Of statistics: where they are in the block, and their checksum.
+    /// Position of the statistics in the block, and their checksum.
     statistics: Option<(Range<usize>, u32)>,
     tiles: Range<usize>,
-    /// Of each channel.
+    /// Checksum of each channel.
     checksums: Vec<u32>,
-    /// Where in the block its places are said.
+    /// Offset in the block at which the positions are stored.
     said_at: usize,
 }
 
 impl Front {
-    /// Reads the front of the block that these begin with, as [`begin`] found it.
+    /// Reads the front of the block at the beginning of `bytes`, as found by [`begin`].
     ///
     /// # Errors
-    /// When it is damaged, newer, or contradicts itself.
+    /// When it is damaged, has an unknown format, or contradicts itself.
     pub(crate) fn read((header, front): Begun, bytes: &[u8]) -> Result<Front, FormatError> {
         let bytes = Cursor::new(bytes).take(front, "front of a block")?;
         let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
@@ -162,45 +162,45 @@ impl Front {
         Ok(Front { header, columns, values, statistics, tiles, checksums, said_at })
     }
 
-    /// Its header.
+    /// Returns the block's header.
     pub(crate) fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// Where a channel is in the block; none: the block does not have it yet.
+    /// Returns the position of a channel in the block, or `None` if the block does not have it yet.
     pub(crate) fn channel(&self, channel: usize) -> Option<Range<usize>> {
         let entry = self.columns[SYSTEM_COLUMNS..].get(channel)?;
         let at = self.values.start + entry.start;
         Some(at..at + entry.bytes())
     }
 
-    /// Where its statistics are.
+    /// Returns the position of the statistics in the block.
     pub(crate) fn statistics(&self) -> Option<Range<usize>> {
         self.statistics.as_ref().map(|(range, _)| range.clone())
     }
 
-    /// Whether a channel's bytes are those that were written.
+    /// Checks the checksum of a channel's bytes.
     ///
     /// # Errors
-    /// When they are not.
+    /// When it does not match.
     pub(crate) fn check_channel(&self, channel: usize, bytes: &[u8]) -> Result<(), FormatError> {
         let expected = self.checksums.get(channel).copied().unwrap_or_default();
         check("column of a block", expected, bytes)
     }
 
-    /// As [`Front::check_channel`], of the statistics.
+    /// Checks the checksum of the statistics' bytes.
     ///
     /// # Errors
-    /// When they are not.
+    /// When it does not match.
     pub(crate) fn check_statistics(&self, bytes: &[u8]) -> Result<(), FormatError> {
         let expected = self.statistics.as_ref().map_or(0, |(_, crc)| *crc);
         check("statistics of a block", expected, bytes)
     }
 
-    /// Both, of all channels, in the bytes of the whole block.
+    /// Checks the checksums of all channels and of the statistics in the bytes of the whole block.
     ///
     /// # Errors
-    /// When one is not what was written.
+    /// When one does not match.
     pub(crate) fn check_all(&self, bytes: &[u8]) -> Result<(), FormatError> {
         let part = |range: Range<usize>| bytes.get(range).ok_or(malformed("a block shorter than its places"));
         for channel in 0..self.checksums.len() {
@@ -209,7 +209,7 @@ impl Front {
         self.statistics().map_or(Ok(()), |range| self.check_statistics(part(range)?))
     }
 
-    /// The block of which these are all bytes, or which has in them, in their places, what is asked of it.
+    /// Returns the block. `bytes` are as long as the block and hold, in place, at least the parts that will be read.
     ///
     /// # Errors
     /// When there are fewer bytes.
@@ -217,7 +217,7 @@ impl Front {
         Block::of_front(self.header.clone(), Cow::Borrowed(&self.columns), self.places(), bytes)
     }
 
-    /// As [`Front::block`], for good.
+    /// Converts the front into its block, as [`Front::block`] does.
     ///
     /// # Errors
     /// When there are fewer bytes.
@@ -226,13 +226,13 @@ impl Front {
         Block::of_front(self.header, Cow::Owned(self.columns), places, bytes)
     }
 
-    /// Where values, statistics and tiles are.
+    /// Returns the positions of values, statistics and tiles.
     fn places(&self) -> Places {
         (self.values.clone(), self.statistics(), self.tiles.clone())
     }
 }
 
-/// Of values, statistics and tiles, in a block.
+/// Positions of values, statistics and tiles in a block.
 pub(super) type Places = (Range<usize>, Option<Range<usize>>, Range<usize>);
 
 fn check(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
@@ -243,7 +243,7 @@ fn check(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatEr
     Err(FormatError::Checksum { what, expected, found })
 }
 
-/// Makes the checksums of a front, and of what it says the places of, fit: for tests that attack what lies behind them.
+/// Recomputes the checksums of a front and of the parts it lists, for tests that attack what lies behind them.
 pub(super) fn forge_checksums(bytes: &mut [u8]) {
     let covered = HEADER_BYTES + FRONT_SECTION_BYTES;
     if bytes.get(HEADER_BYTES) != Some(&SECTION_FRONT) || bytes.len() < covered {

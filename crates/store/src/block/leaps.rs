@@ -1,4 +1,4 @@
-//! Leaps: rows before which frames are missing, by the sequences of the rows and what came before them.
+//! Leaps: rows before which frames are missing, found from the sequences of the rows and of the row before them.
 
 use crate::block::Block;
 use crate::bytes::FormatError;
@@ -10,8 +10,9 @@ use crate::model::stream::Layout;
 /// Session and highest sequence up to a row.
 type Newest = Option<(u32, i64)>;
 
-/// Returns the rows before which frames are known missing: a session begins, or the sequence leaps. Where reductions leave
-/// frames out a leap says nothing. `newest` is what came before.
+/// Returns the rows before which frames are known missing: where a session begins or the sequence leaps. If
+/// `reduced`, lossy channels leave frames out, so a leap of the sequence is ignored. `newest` is the state before the
+/// first row.
 pub(crate) fn gap_rows(batch: &Batch, mut newest: Newest, reduced: bool) -> Vec<u32> {
     match (&batch.sequence, &batch.session) {
         (Some(sequence), Some(session)) => rows_of(sequence, session, &mut newest, reduced),
@@ -32,7 +33,7 @@ fn rows_of(sequence: &OptionalTimes, session: &[u32], newest: &mut Newest, reduc
     rows
 }
 
-/// Leaps of a block's rows, as somebody finds them who reads its rows behind others.
+/// Leaps in a block's rows, relative to the rows that a reader saw before them.
 pub(crate) struct Leaps {
     /// Whether frames are missing before the first row.
     pub(crate) at_start: bool,
@@ -43,11 +44,11 @@ pub(crate) struct Leaps {
 }
 
 impl Leaps {
-    /// Finds those of a block behind rows up to `newest`. If that is not known, the header says whether frames are missing
-    /// before the first row. None: some of the rows have no sequence.
+    /// Finds the leaps of a block that follows rows up to `newest`. If `newest` is `None`, the header decides whether
+    /// frames are missing before the first row. Returns `None` if some of the rows have no sequence.
     ///
     /// # Errors
-    /// When the bytes are not what the directory says.
+    /// When the bytes do not match the directory.
     pub(crate) fn of(block: &Block<'_>, mut newest: Newest, reduced: bool) -> Result<Option<Leaps>, FormatError> {
         let said = newest.is_none() && block.header().gap_before;
         let Some((sequence, session)) = block.sequences()? else {
@@ -62,13 +63,15 @@ impl Leaps {
         Ok(Some(Leaps { at_start: at_start || said, inside, newest }))
     }
 
-    /// Says whether statistics of a channel, all of its values finite, leave out the time over these leaps, and no other.
+    /// Returns whether statistics of a channel, all of whose values are finite, leave out exactly the time over these
+    /// leaps.
     ///
-    /// When the block was written, other rows may have come before it than a reader in order of time finds before it. And a
-    /// frame that is missing before a row without the channel cuts the time between values that may lie in other blocks.
+    /// The rows before the block when it was written may differ from those that a reader in time order finds before
+    /// it. A frame that is missing before a row without the channel cuts the time between values that may lie in
+    /// other blocks.
     ///
     /// # Errors
-    /// When the bytes are not what the directory says.
+    /// When the bytes do not match the directory.
     pub(crate) fn agree(&self, block: &Block<'_>, statistics: &ColumnStatistics) -> Result<bool, FormatError> {
         let (Some(first), Some(last), Some(integral)) = (statistics.first, statistics.last, statistics.integral) else {
             return Ok(false);

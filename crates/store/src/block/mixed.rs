@@ -1,15 +1,16 @@
 //! Mixed blocks: frames of many quiet streams, row-major, under one checksum.
 //!
-//! The log's tail must move on although these streams have too few rows for a block each; settle turns
-//! them into ordinary blocks later. The header is a block's with the flag `mixed`; `rows` counts the
-//! frames of all streams and `first_row` is 0. Sections, varints unless said:
+//! Streams with too few rows for a block each are stored together, so that the log's tail can advance; compaction
+//! turns them into ordinary blocks later. The header is a block's with the flag `mixed`; `rows` counts the frames of
+//! all streams and `first_row` is 0. Sections, varints unless noted:
 //!
 //! ```text
-//! 3 parts: count, then of each stream
-//!          stream, layout_version, channels, type u8 of each [length − 1 u16 of a fixed length of arrays], first_row, rows,
+//! 3 parts: count, then for each stream
+//!          stream, layout_version, channels, type u8 of each [length − 1 u16 if an array of fixed length],
+//!          first_row, rows,
 //!          flags u8: 1 time_sorted, 2 overlaps_previous, 4 source_clock, 8 gap_before,
-//!                    16 source_time, 32 sequence, 64 session, 128 gap_before says which it is: where it is not
-//!                    set, as in older parts, only the sequences of the rows before say it
+//!                    16 source_time, 32 sequence, 64 session, 128 gap_before is known; if not set, as in older
+//!                    parts, only the sequences of the rows before tell
 //!          time_min − the block's, time_max − time_min, bytes of its rows
 //! 4 rows:  the rows of each part in turn:
 //!          flags u8: 1 source_time, 2 equal to receive_time, 4 sequence, 8 one more than the last,
@@ -17,7 +18,7 @@
 //!          receive_time zigzag, less the last row's (the first: less the block's time_min)
 //!          [source_time zigzag, less receive_time] [sequence zigzag, less the last] [session]
 //!          [cell states, two bits each, lowest first]
-//!          values: little-endian in their type's size; text and arrays: bytes, and they
+//!          values: little-endian in their type's size; text and arrays: number of bytes, then the bytes
 //! ```
 
 use std::ops::Range;
@@ -55,12 +56,12 @@ const ROW_NEXT_SEQUENCE: u8 = 8;
 const ROW_STATES: u8 = 16;
 const ROW_SESSION: u8 = 32;
 
-/// The rows of one stream for a mixed block.
+/// Rows of one stream for a mixed block.
 #[derive(Clone, Copy, Debug)]
 pub struct MixedPart<'a> {
-    /// Its frames; columns are the layout's channels in order, rows are consecutive.
+    /// Frames of the stream; columns are the layout's channels in order, rows are consecutive.
     pub batch: &'a Batch,
-    /// The stream's layout.
+    /// Version of the stream's layout.
     pub layout_version: u32,
     /// Whether some `time` is not after every `time` of the stream's earlier blocks.
     pub overlaps_previous: bool,
@@ -68,11 +69,11 @@ pub struct MixedPart<'a> {
     pub gap_before: bool,
 }
 
-/// Appends a mixed block to `out` and returns its header. `meta.overlaps_previous` and `meta.gaps` are not
-/// looked at: they are each part's own.
+/// Appends a mixed block to `out` and returns its header. `meta.overlaps_previous` and `meta.gaps` are ignored: each
+/// part has its own.
 ///
 /// # Errors
-/// When a part is empty or contradicts itself, or a limit is passed; `out` is as before.
+/// When a part is empty or contradicts itself, or a limit is exceeded; `out` is then unchanged.
 pub fn encode(meta: &BlockMeta<'_>, parts: &[MixedPart<'_>], out: &mut Vec<u8>) -> Result<BlockHeader, FormatError> {
     check_limit("streams of a mixed block", parts.len() as u64, MIXED_PARTS_MAX)?;
     let mut total = 0usize;
@@ -169,7 +170,7 @@ fn put_part(part: &MixedPart<'_>, time_min: i64, directory: &mut Vec<u8>, rows: 
     put_varint(directory, (rows.len() - start) as u64);
 }
 
-/// What a row is written relative to.
+/// State of the row before, which the next row is written relative to.
 struct Last {
     receive: i64,
     sequence: i64,
@@ -218,7 +219,7 @@ fn put_row(batch: &Batch, row: usize, last: &mut Last, out: &mut Vec<u8>) {
             continue;
         }
         match &column.values {
-            // By bytes, not by Value: what is stored is what was given.
+            // Bytes are copied directly, not through `Value`, so that the stored data is exactly what was given.
             ColumnValues::String { offsets, bytes } | ColumnValues::Array { offsets, bytes, .. } => {
                 let bytes = &bytes[offsets[row] as usize..offsets[row + 1] as usize];
                 put_varint(out, bytes.len() as u64);
@@ -232,17 +233,17 @@ fn put_row(batch: &Batch, row: usize, last: &mut Last, out: &mut Vec<u8>) {
     }
 }
 
-/// One stream's part of a mixed block.
+/// Entry of one stream's part of a mixed block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartEntry {
-    /// As a block of its own would say it; `length_bytes` are those of its rows.
+    /// Header as if the part were a block; `length_bytes` are those of its rows.
     pub header: BlockHeader,
     types: Vec<ChannelType>,
     flags: u8,
     start: usize,
 }
 
-/// A mixed block whose checksums hold and whose directory is read.
+/// Mixed block whose checksums were checked and whose directory was read.
 #[derive(Debug)]
 pub struct MixedBlock<'a> {
     header: BlockHeader,
@@ -250,9 +251,9 @@ pub struct MixedBlock<'a> {
     rows: &'a [u8],
 }
 
-/// Some of the parts of a mixed block, one after the other, without the bytes of the rest.
+/// Consecutive parts of a mixed block, without the bytes of the rest.
 pub(crate) struct MixedParts {
-    /// Which part of the block the first one is.
+    /// Index in the block of the first part.
     first: usize,
     time_min: i64,
     parts: Vec<PartEntry>,
@@ -263,7 +264,7 @@ impl<'a> MixedBlock<'a> {
     /// Reads the mixed block at the beginning of `bytes`.
     ///
     /// # Errors
-    /// When the bytes are damaged, newer, or contradict themselves.
+    /// When the bytes are damaged, have an unknown format, or contradict themselves.
     pub fn read(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (header, body) = checked_body(bytes)?;
         if !header.mixed {
@@ -295,12 +296,12 @@ impl<'a> MixedBlock<'a> {
         Ok(MixedBlock { header, parts, rows })
     }
 
-    /// Its header.
+    /// Returns the block's header.
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// Its parts, in the order they were given.
+    /// Returns the parts in the order they were given.
     pub fn parts(&self) -> &[PartEntry] {
         &self.parts
     }
@@ -308,44 +309,44 @@ impl<'a> MixedBlock<'a> {
     /// Decodes one part: see [`block::Block::decode`].
     ///
     /// # Errors
-    /// When the bytes are not what the directory says, or a channel is not in `layout`.
+    /// When the bytes do not match the directory, or a channel is not in `layout`.
     pub fn decode(&self, part: usize, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
         let part = self.parts.get(part).ok_or(malformed(BEYOND))?;
         part.decode(self.rows, self.header.time.0, layout, channels)
     }
 
-    /// Some of its parts.
+    /// Copies some of the parts.
     pub(crate) fn some(&self, parts: Range<usize>) -> MixedParts {
         let first = parts.start.min(self.parts.len());
         let mut parts = self.parts[first..parts.end.clamp(first, self.parts.len())].to_vec();
         let start = parts.first().map_or(0, |part| part.start);
         let end = parts.last().map_or(start, |part| part.start + part.header.length_bytes);
         parts.iter_mut().for_each(|part| part.start -= start);
-        // That the parts do not pass the rows was checked when they were read.
+        // Reading the block checked that the parts lie within the rows.
         let rows = self.rows.get(start..end).unwrap_or_default().to_vec();
         MixedParts { first, time_min: self.header.time.0, parts, rows }
     }
 }
 
 impl MixedParts {
-    /// Memory that they take, in bytes.
+    /// Returns the memory taken, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let types: usize = self.parts.iter().map(|part| part.types.capacity()).sum();
         self.rows.len() + self.parts.len() * size_of::<PartEntry>() + types * size_of::<ChannelType>()
     }
 
-    /// A part, by its number in the block.
+    /// Returns a part by its index in the block.
     pub(crate) fn get(&self, part: usize) -> Option<&PartEntry> {
         self.parts.get(part.checked_sub(self.first)?)
     }
 
-    /// As [`MixedBlock::decode`].
+    /// Decodes one part, as [`MixedBlock::decode`] does.
     pub(crate) fn decode(&self, part: usize, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
         self.get(part).ok_or(malformed(BEYOND))?.decode(&self.rows, self.time_min, layout, channels)
     }
 }
 
-/// What is asked for a part that is not there.
+/// Error for a part that does not exist.
 const BEYOND: &str = "a part beyond the mixed block";
 
 impl PartEntry {
@@ -384,7 +385,7 @@ impl PartEntry {
 fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<PartEntry>, FormatError> {
     let mut cursor = Cursor::new(bytes);
     let count = cursor.count("streams of a mixed block", MIXED_PARTS_MAX)?;
-    // A part takes eight bytes of directory at least: hostile counts allocate no more than that.
+    // A part takes at least eight bytes of the directory, so a hostile count cannot allocate more than that.
     let mut parts = Vec::with_capacity(count.min(bytes.len() / 8 + 1));
     let (mut start, mut rows_left, mut cells_left) = (0, block.rows, BLOCK_CELLS_MAX);
     for _ in 0..count {
@@ -439,18 +440,18 @@ fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<
 }
 
 impl PartEntry {
-    /// Types of its channels as stored.
+    /// Returns the types of the channels as stored.
     pub fn types(&self) -> &[ChannelType] {
         &self.types
     }
 
-    /// Whether `gap_before` of the header says which it is. Where it does not, as in older parts, only the sequences of the
-    /// rows before the part say whether frames are missing between.
+    /// Returns whether `gap_before` of the header is known. It is not in older parts; there only the sequences of the
+    /// rows before the part tell whether frames are missing between.
     pub fn knows_gap(&self) -> bool {
         self.has(PART_GAP_KNOWN)
     }
 
-    /// Whether the batch had this column at all.
+    /// Returns whether the batch had this column.
     fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -514,7 +515,7 @@ impl PartEntry {
     }
 }
 
-/// Collects values that may be null.
+/// Collector of values that may be null.
 #[derive(Default)]
 struct Nullable {
     values: Vec<i64>,
@@ -539,7 +540,8 @@ fn put_beside(more: &[u8], bytes: &mut Vec<u8>) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Reads one value behind those before it; one that is no value becomes zero, false, no text or no element.
+/// Reads one value and appends it to those before; a cell without a value becomes zero, false, empty text or an empty
+/// array.
 fn read_cell(cursor: &mut Cursor<'_>, values: &mut ColumnValues, state: CellState) -> Result<(), FormatError> {
     let is_value = state == CellState::Value;
     match values {

@@ -1,4 +1,4 @@
-//! The bytes of a block to its directory, statistics and columns.
+//! Decoding of a block's bytes: directory, statistics and columns.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,33 +19,33 @@ use crate::model::mutant::{self, Mutant};
 use crate::model::stream::{ChannelIndex, Layout};
 use crate::model::value::{CellState, ChannelType};
 
-/// The table of a column's tiles, and its cell states, if not all are values.
+/// Table of a column's tiles, and its cell states unless every cell is a value.
 pub(crate) type TilesOf = (TileTable, Option<Vec<CellState>>);
 
-/// One column of a block's directory.
+/// Entry of one column in a block's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnEntry {
-    /// Type of its values as stored.
+    /// Type of the values as stored.
     pub channel_type: ChannelType,
-    /// How they are encoded.
+    /// Codec of the values.
     pub codec: Codec,
-    /// Bytes of its cell states; 0: every cell is a value.
+    /// Bytes of the cell states; 0 if every cell is a value.
     pub states_bytes: usize,
-    /// Bytes of its codec's parameters.
+    /// Bytes of the codec's parameters.
     pub parameter_bytes: usize,
-    /// Bytes of its values.
+    /// Bytes of the values.
     pub values_bytes: usize,
     pub(super) start: usize,
 }
 
 impl ColumnEntry {
-    /// Bytes of the column, its directory entry not counted.
+    /// Returns the bytes of the column, without its directory entry.
     pub fn bytes(&self) -> usize {
         self.states_bytes + self.parameter_bytes + self.values_bytes
     }
 }
 
-/// Header and body of the block at the beginning of `bytes`, both checksums checked.
+/// Returns header and body of the block at the beginning of `bytes` after checking both checksums.
 pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatError> {
     let (header, expected) = read_header_and_crc(bytes)?;
     let whole = Cursor::new(bytes).take(header.length_bytes, "block")?;
@@ -60,7 +60,7 @@ pub(crate) fn checked_body(bytes: &[u8]) -> Result<(BlockHeader, &[u8]), FormatE
 /// States, parameters and values of a column.
 type ColumnParts<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
-/// A block whose checksums hold and whose directory is read; columns are decoded on demand.
+/// Block whose checksums were checked and whose directory was read; columns are decoded on demand.
 #[derive(Debug)]
 pub struct Block<'a> {
     header: BlockHeader,
@@ -68,7 +68,7 @@ pub struct Block<'a> {
     statistics: Option<&'a [u8]>,
     values: &'a [u8],
     tiles: &'a [u8],
-    /// Where they are in the block.
+    /// Offset of the tiles in the block.
     tiles_at: usize,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Block<'a> {
     /// Reads the block at the beginning of `bytes`.
     ///
     /// # Errors
-    /// When the bytes are damaged, newer, or contradict themselves.
+    /// When the bytes are damaged, have an unknown format, or contradict themselves.
     pub fn read(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (header, body) = checked_body(bytes)?;
         if header.mixed {
@@ -91,7 +91,7 @@ impl<'a> Block<'a> {
         Ok(Block { header, columns, statistics, values, tiles: &[], tiles_at: 0 })
     }
 
-    /// A parted block: where its values, statistics and tiles are in `bytes`.
+    /// Returns a parted block, given the positions of its values, statistics and tiles in `bytes`.
     pub(super) fn of_front(
         header: BlockHeader,
         columns: Cow<'a, [ColumnEntry]>,
@@ -104,23 +104,23 @@ impl<'a> Block<'a> {
         Ok(Block { header, columns, statistics, values, tiles, tiles_at })
     }
 
-    /// Its header.
+    /// Returns the block's header.
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// Directory of the channels, by [`ChannelIndex`].
+    /// Returns the directory of the channels, by [`ChannelIndex`].
     pub fn columns(&self) -> &[ColumnEntry] {
         &self.columns[SYSTEM_COLUMNS..]
     }
 
-    /// Bytes of receive_time, source_time, sequence and session together.
+    /// Returns the bytes of receive_time, source_time, sequence and session together.
     pub fn system_bytes(&self) -> usize {
         self.columns[..SYSTEM_COLUMNS].iter().map(ColumnEntry::bytes).sum()
     }
 
-    /// Statistics of the channels, by [`ChannelIndex`], without decoding a value; none for blocks of
-    /// few rows.
+    /// Returns the statistics of the channels, by [`ChannelIndex`], without decoding a value. Returns `None` for
+    /// blocks of few rows.
     ///
     /// # Errors
     /// When the section contradicts itself.
@@ -135,8 +135,8 @@ impl<'a> Block<'a> {
         Ok(Some(read))
     }
 
-    /// Statistics of one channel; none for blocks of few rows. A channel the block does not have yet is absent
-    /// in every row.
+    /// Returns the statistics of one channel, or `None` for blocks of few rows. A channel the block does not have yet
+    /// is absent in every row.
     ///
     /// # Errors
     /// When the section contradicts itself.
@@ -153,11 +153,11 @@ impl<'a> Block<'a> {
         Ok(Some(ColumnStatistics::of_absent(rows)))
     }
 
-    /// Decodes times, sequences and the channels asked for, in that order, in the types of `layout`
-    /// (the stream's current one). A channel the block does not have yet is absent in every row.
+    /// Decodes times, sequences and the requested channels, in the requested order, in the types of `layout` (the
+    /// stream's current one). A channel the block does not have yet is absent in every row.
     ///
     /// # Errors
-    /// When the bytes are not what the directory says, or a channel is not in `layout`.
+    /// When the bytes do not match the directory, or a channel is not in `layout`.
     pub fn decode(&self, layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
         let rows = self.header.rows;
         check_limit("cells asked for", (rows * channels.len()) as u64, BLOCK_CELLS_MAX)?;
@@ -186,21 +186,21 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Sequences and sessions of its rows; none: no row has one.
+    /// Returns sequences and sessions of the rows, or `None` if no row has a sequence.
     ///
     /// # Errors
-    /// When the bytes are not what the directory says.
+    /// When the bytes do not match the directory.
     pub(crate) fn sequences(&self) -> Result<Option<(OptionalTimes, Vec<u32>)>, FormatError> {
         Ok(self.optional(2, None)?.zip(self.session()?))
     }
 
-    /// One channel in the type it is stored in.
+    /// Decodes one channel in the type it is stored in.
     pub(crate) fn column_as_stored(&self, index: usize) -> Result<Column, FormatError> {
         let entry = self.columns().get(index).ok_or(malformed("a channel beyond the directory"))?;
         self.column(entry, entry.channel_type)
     }
 
-    /// The bytes of a column: states, parameters, values.
+    /// Returns the bytes of a column: states, parameters, values.
     fn parts(&self, entry: &ColumnEntry) -> Result<ColumnParts<'a>, FormatError> {
         let mut bytes = Cursor::new(self.values.get(entry.start..).unwrap_or_default());
         Ok((
@@ -239,11 +239,11 @@ impl<'a> Block<'a> {
         TileTable::read(kind, bytes, values, self.tiles.len())
     }
 
-    /// The tiles of a channel of arrays: what its columns of single elements need, and its cell states. None: the block
-    /// does not have the channel.
+    /// Returns the table of an array channel's tiles, from which columns of single elements are read, and its cell
+    /// states. Returns `None` if the block does not have the channel.
     ///
     /// # Errors
-    /// When the bytes are not what the directory says.
+    /// When the bytes do not match the directory.
     pub(crate) fn tiles_of(&self, channel: usize) -> Result<Option<TilesOf>, FormatError> {
         let Some(entry) = self.columns().get(channel) else { return Ok(None) };
         let ChannelType::Array(kind) = entry.channel_type else { return Err(malformed("elements of single values")) };
@@ -256,7 +256,7 @@ impl<'a> Block<'a> {
         Ok(Some((self.tile_table(entry, kind, table, valid)?, states)))
     }
 
-    /// Where in the block its tiles begin.
+    /// Returns the offset of the tiles in the block.
     pub(crate) fn tiles_at(&self) -> usize {
         self.tiles_at
     }
@@ -281,7 +281,7 @@ impl<'a> Block<'a> {
         Ok((times, source))
     }
 
-    /// A nullable system column; `base` is what its values may be relative to.
+    /// Decodes a nullable system column; its values may be relative to `base`.
     fn optional(&self, index: usize, base: Option<&[i64]>) -> Result<Option<OptionalTimes>, FormatError> {
         let entry = &self.columns[index];
         let rows = self.header.rows;
@@ -316,7 +316,7 @@ impl<'a> Block<'a> {
         Ok(Some(self.integers(entry, self.header.rows)?.into_iter().map(|v| v as u32).collect()))
     }
 
-    /// The values of a system column.
+    /// Decodes the values of a system column.
     fn integers(&self, entry: &ColumnEntry, count: usize) -> Result<Vec<i64>, FormatError> {
         let (_, parameters, values) = self.parts(entry)?;
         let codec = match entry.codec {
@@ -330,15 +330,15 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Reads and decodes a block at once: see [`Block::read`] and [`Block::decode`].
+/// Reads and decodes a block in one call: see [`Block::read`] and [`Block::decode`].
 ///
 /// # Errors
-/// As those two.
+/// As for [`Block::read`] and [`Block::decode`].
 pub fn decode(bytes: &[u8], layout: &Layout, channels: &[ChannelIndex]) -> Result<Batch, FormatError> {
     Block::read(bytes)?.decode(layout, channels)
 }
 
-/// A column that no frame has.
+/// Returns a column that is absent in every row.
 pub(crate) fn absent(rows: usize, kind: ChannelType) -> Column {
     let states = vec![CellState::Absent; rows];
     Column { values: scatter(ColumnValues::empty(kind), &states), states: Some(states) }
@@ -354,7 +354,7 @@ fn read_states(bytes: &[u8], rows: usize) -> Result<Vec<CellState>, FormatError>
     codes.into_iter().map(|c| CellState::from_code(c).ok_or(malformed("cell state"))).collect()
 }
 
-/// Directory, statistics, values.
+/// Bytes of directory, statistics and values.
 type BlockSections<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
 /// Reads the sections of a body that is not parted.
@@ -415,7 +415,7 @@ pub(super) fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Re
     Ok(columns)
 }
 
-/// The inverse of the encoder's gathering; cells that are no value hold zero, false, no text or no element.
+/// Reverses the encoder's `gather`; a cell without a value becomes zero, false, empty text or an empty array.
 fn scatter(values: ColumnValues, states: &[CellState]) -> ColumnValues {
     fn spread<T: Copy + Default>(values: Vec<T>, states: &[CellState]) -> Vec<T> {
         let mut values = values.into_iter();

@@ -1,6 +1,6 @@
 //! Little-endian fields of catalog records, checkpoints and the superblock.
 
-/// Writes fields one after the other.
+/// Writer of fields, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Put(pub(crate) Vec<u8>);
 
@@ -23,7 +23,8 @@ impl Put {
     pub(crate) fn u128(&mut self, v: u128) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
-    /// Length (u16) and UTF-8. Names are checked to be shorter when they enter; other text is cut.
+    /// Writes the length (u16) and UTF-8. Names are checked to be shorter when they enter the store; other texts are
+    /// truncated.
     pub(crate) fn text(&mut self, v: &str) {
         let mut end = v.len().min(u16::MAX as usize);
         while !v.is_char_boundary(end) {
@@ -32,7 +33,7 @@ impl Put {
         self.u16(end as u16);
         self.0.extend_from_slice(&v.as_bytes()[..end]);
     }
-    /// 1 and the value, or 0.
+    /// Writes 1 and the value, or 0.
     pub(crate) fn optional(&mut self, v: Option<u64>) {
         self.u8(v.is_some() as u8);
         if let Some(v) = v {
@@ -41,7 +42,7 @@ impl Put {
     }
 }
 
-/// Reads fields one after the other; none at the end or where they do not fit.
+/// Reader of fields, one after the other. Its methods return `None` at the end or if the bytes are invalid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
 

@@ -1,10 +1,9 @@
-//! Stream definitions as a segment's footer carries them, so that a segment can be read alone.
+//! Stream definitions in the footer of a segment, which make it readable on its own.
 //!
 //! ```text
 //! stream, table, tags, (key, value)…, source, clock u8, expected_period_ns + 1 or 0,
-//! sequence modulus or 0, layout version, channels, then of each:
-//! id, type u8, [length − 1 u16 of a fixed length of arrays], interpolation and reduction u8 (as in `catalog`), [bound f64], name, source name or "" if the same,
-//! unit, description
+//! id, type u8, [length − 1 u16 for a fixed-length array], interpolation and reduction u8 (as in `catalog`),
+//!   [bound f64], name, source name or "" if the same, unit, description
 //! ```
 //! Numbers are varints; text is a varint length and UTF-8.
 

@@ -1,15 +1,15 @@
-//! Retention groups: which streams share segments, and which segments may be dropped.
+//! Retention groups: they determine which streams share segments, and which segments may be dropped.
 //!
-//! A segment holds one group only, so that dropping it whole drops nothing of another. A stream gets its group
-//! when it is made and keeps it. Groups 0 to 2 are fixed; later numbers are given out once, to configured groups
-//! and to named runs, and stand in the log and in checkpoints:
+//! A segment holds only one group, so that dropping it affects no other. A stream gets its group when it is created,
+//! and keeps it. Groups 0 to 2 are fixed. Later numbers are assigned once, to configured groups and to named runs, and
+//! are stored in the log and in checkpoints:
 //!
 //! ```text
 //! u16 number, u8 kind: 1 configured, 2 run, u8 1 if a run was released, text name
 //! ```
-//! Records state what is, so a later one replaces an earlier one.
+//! Records are complete, so a later one replaces an earlier one.
 //!
-//! Invariants: segments of `strongback.` tables (but for those of [`MEASURED`]), of runs that are not released, and
+//! Invariants: segments of `strongback.` tables (except those of [`MEASURED`]), of runs that are not released, and
 //! those that would take a group below its minimum are never dropped for space.
 
 use crate::bytes::fields::{Put, Take};
@@ -17,12 +17,12 @@ use crate::model::options::RetentionGroup;
 use crate::model::pattern::Pattern;
 use crate::model::stream::StreamKey;
 
-/// Tables of the server's own that say, one row after the other, how clocks are and how far something came with what
-/// sources send: they go with that, and take no room from what people did and were told.
+/// Tables of the server's own that hold continuous measurements of clocks and of the progress of processing. They are
+/// retained like the data of sources, so that they take no space from the ledger of user actions and messages.
 const MEASURED: [&str; 4] = ["strongback.clocks", "strongback.node_clock", "strongback.derived", "strongback.judged"];
 
-/// Whether a table of the server's own goes with what sources send. One that is older than this stays in the ledger's
-/// group.
+/// Returns whether a table of the server's own is retained like the data of sources. A table created before this
+/// distinction stays in the ledger's group.
 pub(crate) fn is_measured(key: &StreamKey) -> bool {
     MEASURED.contains(&key.table.as_str())
 }
@@ -35,23 +35,24 @@ pub(crate) const GAPS_TABLE: &str = "strongback.gaps";
 pub(crate) struct Group(pub(crate) u16);
 
 impl Group {
-    /// What sources send.
+    /// Group of data from sources.
     pub(crate) const DATA: Group = Group(0);
-    /// Events and other tables of the store's own: never the victim. In a fixed size gap rows, too.
+    /// Group of events and other tables of the store's own, which are never dropped. In a store of a fixed size it may
+    /// hold gap rows too.
     pub(crate) const LEDGER: Group = Group(1);
-    /// Gap rows of a folder: never the victim, and what a sender makes of them takes no space from the ledger. A table that
-    /// was made before there was this group stays in the ledger's.
+    /// Group of gap rows of a folder, which are never dropped. Separate from the ledger, so that gaps caused by a
+    /// sender take no space from it. A table created before this group existed stays in the ledger's.
     pub(crate) const GAPS: Group = Group(2);
-    /// The number after the fixed ones.
+    /// First number after the fixed ones.
     pub(crate) const FIRST: Group = Group(3);
 
-    /// Whether it is for tables of the store's own.
+    /// Returns whether the group is for tables of the store's own.
     pub(crate) fn is_own(self) -> bool {
         matches!(self, Group::LEDGER | Group::GAPS)
     }
 }
 
-/// What a group is for.
+/// Kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -60,14 +61,14 @@ enum Kind {
     Run = 2,
 }
 
-/// What may be dropped of a group.
+/// Limits to dropping data of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// Nothing at all.
+    /// Whether nothing may be dropped.
     pub(crate) protected: bool,
-    /// Nothing for space once it holds no more bytes than this.
+    /// Bytes below which nothing is dropped for space.
     pub(crate) keep_bytes: u64,
-    /// Segments whose newest row was stored longer ago go in any case.
+    /// Age above which segments are dropped in any case, by their newest row.
     pub(crate) max_age_ns: Option<i64>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Policy {
 struct KnownGroup {
     kind: Kind,
     name: String,
-    /// Of a run: it may be dropped once this commit is durable.
+    /// Commit that released the run, which may be dropped once this is durable; `None` if it is protected or not a run.
     released: Option<u64>,
     keep_bytes: u64,
     max_age_ns: Option<i64>,
@@ -87,14 +88,14 @@ impl KnownGroup {
     }
 }
 
-/// All groups by number, and which streams go where.
+/// All groups by number, and the rules that assign streams to them.
 #[derive(Debug)]
 pub(crate) struct Groups {
     known: Vec<KnownGroup>,
     rules: Vec<(Pattern, Group)>,
-    /// Groups that are newer than the checkpoint.
+    /// Groups that are newer than the last checkpoint.
     unsaved: Vec<Group>,
-    /// Whether gap rows have a group of their own.
+    /// Whether gap rows have their own group.
     gaps_apart: bool,
 }
 
@@ -106,13 +107,13 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// Says whether gap rows get a group of their own: a fixed size may have no slots for one.
+    /// Sets whether gap rows get their own group: a store of a fixed size may have no slots for one.
     pub(crate) fn set_gaps_apart(&mut self, apart: bool) {
         self.gaps_apart = apart;
     }
 
-    /// The group that a new stream belongs to: one of the store's own, its run's, the first configured one whose pattern
-    /// it matches.
+    /// Returns the group of a new stream: one of the store's own, that of its run, or the first configured one whose
+    /// pattern matches; otherwise [`Group::DATA`].
     pub(crate) fn of(&self, key: &StreamKey) -> Group {
         if self.gaps_apart && key.table == GAPS_TABLE {
             return Group::GAPS;
@@ -126,12 +127,12 @@ impl Groups {
         self.rules.iter().find(|(pattern, _)| pattern.matches_stream(key)).map_or(Group::DATA, |(_, group)| *group)
     }
 
-    /// Whether a number was given out.
+    /// Returns whether a number is assigned.
     pub(crate) fn has(&self, group: Group) -> bool {
         (group.0 as usize) < self.known.len()
     }
 
-    /// Its name as segments carry it.
+    /// Returns the name of a group as stored in segments.
     pub(crate) fn name(&self, group: Group) -> String {
         self.known.get(group.0 as usize).map_or_else(String::new, |known| match known.kind {
             Kind::Run => format!("run {}", known.name),
@@ -151,8 +152,8 @@ impl Groups {
         Some(group)
     }
 
-    /// What may be dropped, by number. `committed` is the newest durable commit: a release counts once it cannot
-    /// be undone by a power cut.
+    /// Returns the policies by number. `committed` is the newest durable commit: a release takes effect once a power
+    /// cut cannot undo it.
     pub(crate) fn policies(&self, committed: u64) -> Vec<Policy> {
         let policy = |(number, known): (usize, &KnownGroup)| Policy {
             protected: match known.kind {
@@ -165,40 +166,40 @@ impl Groups {
         self.known.iter().enumerate().map(policy).collect()
     }
 
-    /// Named runs and whether each is protected.
+    /// Iterates over the named runs, and whether each is protected.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (Group, &str, bool)> {
         let runs = self.known.iter().enumerate().filter(|(_, known)| known.kind == Kind::Run);
         runs.map(|(number, known)| (Group(number as u16), known.name.as_str(), known.released.is_none()))
     }
 
-    /// The run of a name and whether it is protected.
+    /// Returns the run with a name, and whether it is protected.
     pub(crate) fn run(&self, name: &str) -> Option<(Group, bool)> {
         let group = self.find(Kind::Run, name)?;
         Some((group, self.known[group.0 as usize].released.is_none()))
     }
 
-    /// Makes a run, protected; none: no number is left.
+    /// Adds a protected run. Returns `None` if no number is left.
     pub(crate) fn add_run(&mut self, name: &str) -> Option<Group> {
         self.add(Kind::Run, name)
     }
 
-    /// Takes back the group that was made last.
+    /// Removes the group that was added last.
     pub(crate) fn forget_last(&mut self, group: Group) {
         self.known.truncate(group.0.into());
         self.unsaved.retain(|unsaved| *unsaved != group);
     }
 
-    /// Protects a run, or releases it with a commit; returns what it was before.
+    /// Protects a run (`None`), or releases it with a commit. Returns the previous state.
     pub(crate) fn set_released(&mut self, group: Group, released: Option<u64>) -> Option<u64> {
         self.unsaved.push(group);
         std::mem::replace(&mut self.known[group.0 as usize].released, released)
     }
 
-    /// Takes the configuration: makes the groups that are not there yet and returns them. A group that is configured
-    /// no more has no minimum and the store's age.
+    /// Applies the configuration. Creates missing groups and returns them. A group that is no longer configured has no
+    /// minimum and the maximum age of the store.
     ///
     /// # Errors
-    /// There are 65,536 groups.
+    /// If there are already 65,536 groups.
     pub(crate) fn configure(&mut self, configured: &[RetentionGroup], max_bytes: u64) -> Result<Vec<Group>, String> {
         let mut made = Vec::new();
         for asked in configured {
@@ -225,7 +226,8 @@ impl Groups {
         Ok(made)
     }
 
-    /// Groups for a checkpoint: all that have a record, or those newer than the last one.
+    /// Returns the groups and records for a checkpoint: either all that have a record, or those newer than the last
+    /// one.
     pub(crate) fn to_save(&self, all: bool) -> Vec<(Group, Vec<u8>)> {
         let mut groups =
             if all { (Group::FIRST.0..self.known.len() as u16).map(Group).collect() } else { self.unsaved.clone() };
@@ -234,19 +236,19 @@ impl Groups {
         groups.into_iter().map(|group| (group, self.encode(group))).collect()
     }
 
-    /// Bytes of all records in a checkpoint, each behind a head of `head_bytes`.
+    /// Returns the bytes of all records in a checkpoint, each with a head of `head_bytes`.
     pub(crate) fn saved_bytes(&self, head_bytes: usize) -> u64 {
         self.to_save(true).iter().map(|(_, record)| (head_bytes + record.len()) as u64).sum()
     }
 
-    /// Says what a durable checkpoint holds.
+    /// Marks the groups of a durable checkpoint as saved, unless they changed since.
     pub(crate) fn saved(&mut self, saved: &[(Group, Vec<u8>)]) {
         let unsaved = std::mem::take(&mut self.unsaved);
         let changed_since = |group: &Group| !saved.iter().any(|(g, bytes)| g == group && *bytes == self.encode(*group));
         self.unsaved = unsaved.into_iter().filter(changed_since).collect();
     }
 
-    /// The record of a group.
+    /// Encodes the record of a group.
     pub(crate) fn encode(&self, group: Group) -> Vec<u8> {
         let known = &self.known[group.0 as usize];
         let mut p = Put::default();
@@ -257,7 +259,7 @@ impl Groups {
         p.0
     }
 
-    /// Takes a record back; none if it does not fit what is known.
+    /// Applies a record. Returns `None` if it contradicts the known groups.
     pub(crate) fn apply(&mut self, bytes: &[u8]) -> Option<()> {
         let mut t = Take(bytes);
         let (group, kind, released, name) = (Group(t.u16()?), t.u8()?, t.u8()? != 0, t.text()?);

@@ -1,18 +1,18 @@
-//! The list of all streams at one moment, in chunks that successive lists share: adding one stream to 100,000 copies
-//! one chunk, not the list.
+//! List of all streams at one moment, in chunks that successive lists share: adding one stream to 100,000 copies one
+//! chunk instead of the list.
 
 use std::ops::Index;
 use std::sync::Arc;
 
 use crate::model::stream::Stream;
 
-/// Streams that a chunk of the list holds.
+/// Number of streams in a chunk of the list.
 pub(crate) const BUCKET: usize = 1024;
 
 /// Streams of one bucket of the slot table.
 #[derive(Debug)]
 pub(crate) struct StreamChunk {
-    /// Changes of the bucket when the chunk was made.
+    /// Change counter of the bucket when the chunk was made.
     pub(crate) changes: u64,
     pub(crate) streams: Vec<Arc<Stream>>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct StreamChunk {
 /// All streams at one moment, by number. Cheap to clone; successive lists of a store share what did not change.
 #[derive(Clone, Debug, Default)]
 pub struct StreamList {
-    /// All but the last are full.
+    /// Chunks of the list; all but the last are full.
     pub(crate) chunks: Vec<Arc<StreamChunk>>,
     pub(crate) len: usize,
 }
@@ -46,13 +46,13 @@ impl StreamList {
         self.iter_from(0)
     }
 
-    /// Iterates over the streams from a number on, without passing over those before it.
+    /// Iterates over the streams from a number on. Those before it are not visited.
     pub fn iter_from(&self, first: usize) -> Streams<'_> {
         Streams { list: self, next: first }
     }
 
-    /// Iterates over the streams that are new, or have another definition, since an older list of the same store. Parts
-    /// of the lists that are the same are not looked at.
+    /// Iterates over the streams that are new, or have another definition, compared with an older list of the same
+    /// store. Chunks shared by both lists are skipped.
     pub fn changed_since<'a>(&'a self, older: &'a StreamList) -> impl Iterator<Item = &'a Arc<Stream>> {
         let changed = self.chunks.iter().enumerate().map(|(i, chunk)| (chunk, older.chunks.get(i)));
         let changed = changed.filter(|(chunk, old)| !old.is_some_and(|old| Arc::ptr_eq(chunk, old)));
@@ -129,7 +129,7 @@ mod tests {
         let mut older = store.catalog();
         let mut count = 0;
         for step in 0..400 {
-            // Some are new, some grow, some are only looked for.
+            // Some are new, some grow, and some are only looked up.
             let mut changed = std::collections::BTreeSet::new();
             for _ in 0..random.usize(0..20) {
                 let (n, grows) = match random.u8(0..3) {

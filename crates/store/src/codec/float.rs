@@ -1,26 +1,26 @@
-//! What the float codecs need of `f32` and `f64`, so that each is written once.
+//! Abstraction of `f32` and `f64` for the float codecs.
 
 use crate::bytes::{Cursor, FormatError};
 
-/// `f32` or `f64`.
+/// Float type: `f32` or `f64`.
 pub(crate) trait Float: Copy + PartialOrd + crate::codec::pcodec::PcoNumber {
-    /// Bytes of one value.
+    /// Size of a value in bytes.
     const SIZE: usize;
-    /// Bits of the fraction, the leading one not counted.
+    /// Bits of the fraction, without the implicit leading one.
     const FRACTION_BITS: i32;
     fn wide(self) -> f64;
-    /// Rounds to the type, to nearest, ties to even.
+    /// Rounds to the type: to nearest, ties to even.
     fn narrow(value: f64) -> Self;
-    /// The bit pattern, zero-extended.
+    /// Returns the bit pattern, zero-extended.
     fn pattern(self) -> u64;
-    /// The bit pattern as a number that rises with the value, by one from each float to the next.
+    /// Returns an integer that increases with the value, by one from each float to the next.
     fn ordered(self) -> i64;
-    /// The inverse of [`Float::ordered`], modulo the type's width.
+    /// Inverts [`Float::ordered`], modulo the type's width.
     fn from_ordered(ordered: i64) -> Self;
     fn put(self, out: &mut Vec<u8>);
     fn get(cursor: &mut Cursor<'_>) -> Result<Self, FormatError>;
 
-    /// Distance between neighbouring floats at a magnitude.
+    /// Returns the distance between neighbouring floats at a magnitude.
     fn ulp(magnitude: f64) -> f64 {
         let exponent = ((magnitude.to_bits() >> 52 & 0x7ff) as i32 - 1_023).max(-900);
         2f64.powi(exponent - Self::FRACTION_BITS)

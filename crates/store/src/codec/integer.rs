@@ -1,8 +1,8 @@
-//! Integers: difference, frame of reference and common divisor, or run lengths.
+//! Integer codec: differences, frame of reference and common divisor, or run lengths.
 //!
-//! Everything that is an integer in a block goes through here: integer and boolean channels, times,
-//! sequences, cell states, text lengths, dictionary indices, and the `k` of quantised floats. Values
-//! are taken modulo 2⁶⁴, so every `i64` and `u64` comes back whatever its differences.
+//! All integers of a block use this codec: integer and boolean channels, times, sequences, cell states, text lengths,
+//! dictionary indices, and the `k` of quantised floats. Arithmetic is modulo 2⁶⁴, so every `i64` and `u64` is restored
+//! whatever the differences are.
 //!
 //! ```text
 //! mode u8: bits 0-2  0 values, 1 first differences, 2 second differences, 3 run lengths, 4 about a line
@@ -12,7 +12,7 @@
 //! mode 4:    first value, slope (2⁻¹⁶ a row), then the distances from the line (modes 0-2):
 //!            value = first + ⌊row · slope / 2¹⁶⌋ + distance
 //! ```
-//! No value: no byte.
+//! An empty column takes no bytes.
 
 use crate::bytes::{Cursor, FormatError, malformed, put_signed, put_varint, varint_len};
 use crate::codec::pack::{self, Word};
@@ -23,8 +23,8 @@ const MODE_MASK: u8 = 0b111;
 const HAS_DIVISOR: u8 = 1 << 3;
 const HAS_PATCHES: u8 = 1 << 4;
 
-/// A machine integer that differences are taken in, modulo its width. What fits `i32` with its
-/// second differences is worked on in half the memory and twice the lanes.
+/// Machine integer in which differences are computed, modulo its width. Values that fit `i32` together with their
+/// second differences take half the memory and twice the vector lanes.
 pub(crate) trait DeltaLane: Copy + Ord {
     type Unsigned: Word;
     const ZERO: Self;
@@ -32,7 +32,7 @@ pub(crate) trait DeltaLane: Copy + Ord {
     const MOST: Self;
     fn minus(self, other: Self) -> Self;
     fn wide(self) -> i64;
-    /// `self − least` as an unsigned number; `least` is not above `self` modulo the width.
+    /// Returns `self − least` as an unsigned number; `least` must not be above `self` modulo the width.
     fn above(self, least: Self) -> Self::Unsigned;
 }
 
@@ -61,10 +61,10 @@ macro_rules! lane {
 lane!(i32, u32);
 lane!(i64, u64);
 
-/// Values below this magnitude may be encoded as `i32`: their second differences still fit.
+/// Magnitude below which values may be encoded as `i32`: their second differences still fit.
 pub(crate) const NARROW: i64 = 1 << 29;
 
-/// Appends `values`.
+/// Appends the encoded values.
 pub(crate) fn encode(values: &[i64], out: &mut Vec<u8>) {
     let (mut least, mut most) = (i64::MAX, i64::MIN);
     for value in values {
@@ -79,9 +79,9 @@ pub(crate) fn encode(values: &[i64], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends time stamps: as [`encode`], or about a line where that is smaller. The jitter of a stamp from a
-/// steady source enters its difference to the neighbour twice, its distance from the line only once, and a
-/// late one does not throw the next.
+/// Appends timestamps, like [`encode`] or relative to a line if that is smaller. The jitter of a timestamp from a
+/// steady source affects two differences to neighbours but only one distance from the line, and a late one does not
+/// affect the next.
 pub(crate) fn encode_times(values: &[i64], out: &mut Vec<u8>) {
     let start = out.len();
     encode(values, out);
@@ -104,11 +104,12 @@ pub(crate) fn encode_times(values: &[i64], out: &mut Vec<u8>) {
     }
 }
 
-/// Steps of a row in 2⁻¹⁶, from the medians of the outer quarters: a few late ones do not bend it.
+/// Returns the slope in steps of 2⁻¹⁶ a row, from the medians of the outer quarters, so that a few late values do not
+/// affect it.
 fn slope(values: &[i64]) -> Option<i64> {
     let quarter = values.len() / 4;
     let run = (values.len() - quarter) as i128;
-    // The usual distance from the end of one quarter to the same place of the other.
+    // The median distance between the same places of the first and the last quarter.
     let mut rises: Vec<i64> = values[..quarter]
         .iter()
         .zip(&values[values.len() - quarter..])
@@ -118,13 +119,13 @@ fn slope(values: &[i64]) -> Option<i64> {
     i64::try_from((i128::from(*median) << 16) / run).ok()
 }
 
-/// How far the line has risen at a row.
+/// Returns the rise of the line at a row.
 #[inline(always)]
 fn along(slope: i64, row: usize) -> i64 {
     ((i128::from(slope) * row as i128) >> 16) as i64
 }
 
-/// Appends `values`; for `i32` all lie within ±[`NARROW`].
+/// Appends the encoded values. For `i32`, all must be within ±[`NARROW`].
 pub(crate) fn encode_lanes<L: DeltaLane>(values: &[L], out: &mut Vec<u8>) {
     if values.is_empty() {
         return;
@@ -138,7 +139,7 @@ pub(crate) fn encode_lanes<L: DeltaLane>(values: &[L], out: &mut Vec<u8>) {
             return;
         }
         encode_packed(values, &survey, out);
-        // Both are at hand: keep the shorter.
+        // Both encodings are present: keep the shorter one.
         if out.len() - start - runs_len < runs_len {
             out.drain(start..start + runs_len);
         } else {
@@ -175,7 +176,7 @@ impl<L: DeltaLane> Survey<L> {
             true => high.above(low).wide(),
             false => 0,
         };
-        // Where differences spread more than the values, theirs do so all the more.
+        // If differences have a larger range than values, second differences have an even larger one.
         let steady = pack::width_of(range_of(first, 1)) <= pack::width_of(range_of(zeroth, 0));
         let after = values.get(2..).filter(|_| steady).unwrap_or_default();
         for ((a, b), c) in values.iter().zip(next).zip(after) {
@@ -189,7 +190,7 @@ impl<L: DeltaLane> Survey<L> {
         Survey { least: all.map(|(low, _)| low), range, runs: changes as usize + 1 }
     }
 
-    /// The order of differences with the smallest range; the lower one of equals.
+    /// Returns the order of differences with the smallest range; the lowest one if several are equal.
     fn order(&self, count: usize) -> usize {
         let mut best = 0;
         for order in 1..3.min(count) {
@@ -200,12 +201,12 @@ impl<L: DeltaLane> Survey<L> {
         best
     }
 
-    /// Most bytes that packing takes, divisor and patches unknown.
+    /// Returns an upper bound for the packed size in bytes, without divisor and patches.
     fn packed_len_bound(&self, count: usize) -> usize {
         pack::packed_len(count, pack::width_of(self.range[self.order(count)]))
     }
 
-    /// Whether run lengths are worth trying.
+    /// Returns whether run lengths are worth trying.
     fn runs_pay(&self, count: usize) -> bool {
         let width = pack::width_of(self.range[self.order(count)]) as usize;
         let of_value = pack::width_of(self.range[0]) as usize;
@@ -276,7 +277,7 @@ fn encode_packed<L: DeltaLane>(values: &[L], survey: &Survey<L>, out: &mut Vec<u
     }
 }
 
-/// Greatest number that divides every residual; 1 as soon as that is sure.
+/// Returns the greatest common divisor of all residuals. Stops early once it is 1.
 fn common_divisor<W: Word>(residuals: &[W], range: u64) -> u64 {
     let mut divisor = range;
     let mut rest = residuals.iter();
@@ -292,22 +293,22 @@ fn common_divisor<W: Word>(residuals: &[W], range: u64) -> u64 {
     divisor.max(1)
 }
 
-/// A divisor whose multiples are told, and divided, by one multiplication: with its inverse modulo 2⁶⁴.
-/// (Warren, Hacker's Delight, 10-17.)
+/// Divisor that tests for multiples and divides them by one multiplication, with its inverse modulo 2⁶⁴ (Warren,
+/// Hacker's Delight, 10-17).
 #[derive(Clone, Copy)]
 struct Divisor {
-    /// Trailing zeros; what is left is odd and has an inverse.
+    /// Number of trailing zeros; the remaining factor is odd and has an inverse.
     shift: u32,
     inverse: u64,
     largest_quotient: u64,
 }
 
 impl Divisor {
-    /// Of a number above 0.
+    /// Prepares a divisor, which must be above 0.
     fn new(divisor: u64) -> Self {
         let shift = divisor.trailing_zeros();
         let odd = divisor >> shift;
-        // Newton: each step doubles the bits that are right, of which the first guess has 3.
+        // Newton iteration: each step doubles the number of correct bits, of which the first guess has 3.
         let mut inverse = odd;
         for _ in 0..5 {
             inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
@@ -320,21 +321,21 @@ impl Divisor {
         number & !(u64::MAX << self.shift) == 0 && self.quotient(number) <= self.largest_quotient
     }
 
-    /// Of a multiple.
+    /// Returns the quotient of a multiple.
     #[inline(always)]
     fn quotient(self, multiple: u64) -> u64 {
         (multiple >> self.shift).wrapping_mul(self.inverse)
     }
 }
 
-/// The width to pack in when the few residuals that need more become patches: a late datagram must
-/// not widen a thousand others. `full` when that saves less than an eighth.
+/// Returns the width to pack in if the few residuals that need more bits become patches: a late datagram must not widen
+/// a thousand others. Returns `full` if that saves less than an eighth.
 fn patched_width<W: Word>(residuals: &[W], full: u32) -> u32 {
     let count = residuals.len();
     if count < 128 || full < 4 {
         return full;
     }
-    // Patches pay only where few residuals use the upper bits; most series are ruled out here.
+    // Patches pay only if few residuals use the upper bits. Rule out most series here.
     let large = W::narrow(1 << (full - 2));
     let few = count / 24;
     if residuals.iter().map(|r| u32::from(*r >= large)).sum::<u32>() as usize > few {
@@ -379,10 +380,10 @@ fn encode_patches<W: Word>(residuals: &[W], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads as many values as `out` has slots, each through `map`.
+/// Reads as many values as `out` has slots, and passes each through `map`.
 ///
 /// # Errors
-/// When the bytes end too early or contradict themselves.
+/// If the bytes end too early or contradict themselves.
 pub(crate) fn decode<T: Copy>(
     cursor: &mut Cursor<'_>,
     out: &mut [T],
@@ -427,10 +428,10 @@ pub(crate) fn decode<T: Copy>(
     if rest.is_empty() { Ok(()) } else { Err(malformed("runs shorter than the column")) }
 }
 
-/// As [`decode`], for maps that are faster on i32: `narrow` and `wide` say the same of the same number.
+/// Reads values like [`decode`], for maps that are faster on i32. `narrow` and `wide` must agree on every number.
 ///
 /// # Errors
-/// As [`decode`].
+/// Same as [`decode`].
 pub(crate) fn decode_mapped<T: Copy>(
     cursor: &mut Cursor<'_>,
     out: &mut [T],
@@ -460,7 +461,7 @@ pub(crate) fn decode_mapped<T: Copy>(
     Ok(())
 }
 
-/// Order, width, first value and minimum of packed values that stay within i32 whatever the residuals are.
+/// Returns order, width, first value and minimum of packed values, if all values fit i32 whatever the residuals are.
 fn narrow_fields(cursor: &mut Cursor<'_>, count: usize) -> Option<(usize, u32, i32, i32)> {
     let order = usize::from(cursor.u8("integer mode").ok()?);
     let width = u32::from(cursor.u8("packed width").ok()?);
@@ -555,7 +556,7 @@ fn apply_patches(cursor: &mut Cursor<'_>, width: u32, residuals: &mut [u64]) -> 
     Ok(())
 }
 
-/// Bytes that [`encode`] takes for `values` at least, to compare encodings without writing them.
+/// Returns a lower bound for the bytes that [`encode`] takes for `values`, to compare encodings without writing them.
 pub(crate) fn estimate_len(values: &[i64]) -> usize {
     if values.is_empty() {
         return 0;

@@ -1,24 +1,24 @@
-//! Finds the grid that a channel's values lie on: sensor values are integers in disguise.
+//! Search for the grid that a channel's values lie on: sensor values are often scaled integers.
 //!
-//! Done once a channel, and again when the grid stops fitting; a wrong answer costs bytes, never
+//! Runs once for each channel, and again when the grid no longer fits. A wrong grid costs bytes but never changes
 //! values, because the encoder checks every value it rebuilds.
 
 use crate::codec::float::Float;
 use crate::codec::quantised::ValueGrid;
 
-/// Values looked at.
+/// Number of values examined.
 const SAMPLE: usize = 1_024;
 
-/// Most steps between the smallest and the largest value.
+/// Maximum number of steps between the smallest and the largest value.
 const STEPS_MAX: f64 = (1u64 << 31) as f64;
 
-/// Factors by which the uncertainty of the values rises until a step is found: 1, 8, 64 ulps.
+/// Successive factors for the uncertainty of the values until a step is found: 1, 8, 64 ulps in total.
 const SLACK: [f64; 3] = [1.0, 8.0, 8.0];
 
-/// Steps searched to either side for an offset that is a short decimal: a 16-bit converter's range.
+/// Steps searched in each direction for an offset that is a short decimal: the range of a 16-bit converter.
 const OFFSET_SEARCH: i64 = 65_536;
 
-/// A grid for these values, or none if they lie on no grid that is much coarser than their type.
+/// Returns a grid for the values, or `None` if they lie on no grid that is much coarser than their type.
 pub(crate) fn learn<F: Float>(values: &[F]) -> Option<ValueGrid> {
     let mut distinct: Vec<f64> =
         values.iter().map(|v| v.wide()).filter(|v| v.is_finite()).take(SAMPLE).map(|v| v + 0.0).collect();
@@ -29,14 +29,14 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<ValueGrid> {
         return None;
     }
     let mut sample = DistinctValues { ulp: F::ulp(first.abs().max(last.abs())), first, distinct };
-    // A calibration may pass through larger magnitudes than its result and lose more than the result's
-    // last place there.
+    // A calibration may pass through larger magnitudes than its result, and lose more than the result's last place
+    // there.
     let step = SLACK.iter().find_map(|slack| {
         sample.ulp *= slack;
         sample.step()
     })?;
     let mut best: Option<(usize, ValueGrid)> = None;
-    // Whether the grid misses nothing: then no other is searched for, as the searches cost milliseconds.
+    // Returns whether the grid misses no value. The search then stops, as it takes milliseconds.
     let mut consider = |grid: ValueGrid| {
         let misses = sample.distinct.iter().filter(|v| !grid.rebuilds(F::narrow(**v))).count();
         if best.is_none_or(|(fewest, _)| misses < fewest) {
@@ -52,15 +52,15 @@ pub(crate) fn learn<F: Float>(values: &[F]) -> Option<ValueGrid> {
     best.map(|(_, grid)| grid)
 }
 
-/// Distinct finite values, ascending.
+/// Distinct finite values in ascending order.
 struct DistinctValues {
     distinct: Vec<f64>,
     first: f64,
-    /// Distance of neighbouring floats at the largest magnitude: what each value is uncertain by.
+    /// Distance between neighbouring floats at the largest magnitude: the uncertainty of each value.
     ulp: f64,
 }
 
-/// The distance between grid points, and how far it may be off.
+/// Distance between grid points, with its uncertainty.
 struct Step {
     size: f64,
     error: f64,
@@ -71,8 +71,8 @@ impl DistinctValues {
         self.first.abs().max(self.distinct.last().map_or(0.0, |v| v.abs()))
     }
 
-    /// The tolerant greatest common divisor of all differences. Small differences come first, so the
-    /// step is known ever better as the quotients grow.
+    /// Returns the approximate greatest common divisor of all differences. Small differences come first, so that the
+    /// precision of the step improves as the quotients grow.
     fn step(&self) -> Option<Step> {
         let mut differences: Vec<f64> = self.distinct.windows(2).map(|w| w[1] - w[0]).collect();
         differences.sort_by(f64::total_cmp);
@@ -80,7 +80,7 @@ impl DistinctValues {
         for difference in differences {
             step.divide(difference, self.ulp)?;
         }
-        // Over the whole range the quotients are largest, the step is sharpest.
+        // Quotients over the whole range are largest, and determine the step most precisely.
         for value in &self.distinct[1..] {
             step.divide(value - self.first, self.ulp)?;
         }
@@ -88,7 +88,7 @@ impl DistinctValues {
         (steps < STEPS_MAX && step.size > 4.0 * self.ulp).then_some(step)
     }
 
-    /// n, if every value is an integer over n: a power of ten, or the inverse of the step.
+    /// Returns n if every value is an integer over n: a power of ten, or the inverse of the step.
     fn divisor(&self, step: &Step) -> Option<f64> {
         let near = |x: f64, tolerance: f64| (x - x.round()).abs() <= tolerance.min(0.01);
         let powers = (0..=9).map(|d| 10f64.powi(d));
@@ -104,7 +104,7 @@ impl DistinctValues {
         })
     }
 
-    /// Grids through zero: all values are `k · lsb`. The values' roundings confine lsb.
+    /// Returns grids through zero, for values that are all `k · lsb`. The rounding of the values bounds lsb.
     fn through_zero<F: Float>(&self, step: &Step) -> Vec<ValueGrid> {
         let k = |v: f64| (v / step.size).round();
         if self.largest() / step.size >= STEPS_MAX {
@@ -126,7 +126,7 @@ impl DistinctValues {
             high = high.min((v + half) / steps);
         }
         if low > high {
-            // No single step fits every rounding: let corrections take the rest.
+            // No single step fits every rounding: leave the rest to corrections.
             return vec![ValueGrid::Multiply { offset: 0.0, lsb: step.size }];
         }
         let middle = low + (high - low) / 2.0;
@@ -140,8 +140,8 @@ impl DistinctValues {
         grids.into_iter().map(|lsb| ValueGrid::Multiply { offset: 0.0, lsb }).collect()
     }
 
-    /// Grids with an offset: the step that leaves the smallest spread, then the offset in what is left.
-    /// Ends with the first that `consider` finds exact.
+    /// Proposes grids with an offset: the step with the smallest spread, then an offset within the remaining spread.
+    /// Stops at the first grid that `consider` finds exact.
     fn with_offset<F: Float>(&self, step: &Step, consider: &mut impl FnMut(ValueGrid) -> bool) {
         let points: Vec<(f64, f64)> = self
             .distinct
@@ -182,7 +182,7 @@ impl DistinctValues {
             let (low, high) = spread(lsb);
             let middle = self.first + low + (high - low) / 2.0;
             if F::SIZE == 8 {
-                // Doubles are so fine that a short decimal among the offsets cannot be chance.
+                // Doubles are so precise that a short decimal among the offsets cannot be a coincidence.
                 if self.decimal_offsets(lsb, middle).any(|offset| consider(ValueGrid::Multiply { offset, lsb })) {
                     return;
                 }
@@ -196,7 +196,7 @@ impl DistinctValues {
         }
     }
 
-    /// Grid points near `middle` that are decimals of few digits, fewest digits first.
+    /// Returns the grid points near `middle` that are decimals with few digits, fewest digits first.
     fn decimal_offsets(&self, lsb: f64, middle: f64) -> impl Iterator<Item = f64> {
         let mut found: Vec<f64> = Vec::new();
         for digits in 0..5 {
@@ -213,8 +213,8 @@ impl DistinctValues {
                 break;
             }
         }
-        // Where the step is a short decimal itself every grid point is one: those near zero are the shortest,
-        // and counting the digits of all the others would cost more than all the rest of learning.
+        // If the step itself is a short decimal, every grid point is one. Those near zero are the shortest, and
+        // counting the digits of all others would take longer than the rest of learning.
         if found.len() > 64 {
             found.select_nth_unstable_by(64, |a, b| a.abs().total_cmp(&b.abs()));
             found.truncate(64);
@@ -227,15 +227,15 @@ impl DistinctValues {
 }
 
 impl Step {
-    /// Takes in one more difference, itself uncertain by `ulp`. None when nothing coarser than the
-    /// uncertainty divides both.
+    /// Refines the step with one more difference, whose uncertainty is `ulp`. Returns `None` if nothing coarser than
+    /// the uncertainty divides both.
     fn divide(&mut self, difference: f64, ulp: f64) -> Option<()> {
         let (mut a, mut b, mut b_error) = (difference, self.size, self.error);
         let mut a_error = ulp;
         loop {
             let quotient = (a / b).round();
             let error = a_error + quotient * b_error;
-            // Values that are further apart than a number can say have no divisor.
+            // Values whose distance overflows have no divisor.
             if error * 4.0 > b || error.is_nan() || b.is_nan() {
                 return None;
             }
@@ -253,7 +253,7 @@ impl Step {
     }
 }
 
-/// The number with the fewest decimal digits within these bounds.
+/// Returns the number with the fewest decimal digits within the bounds.
 fn shortest_decimal(low: f64, high: f64) -> Option<f64> {
     if low <= 0.0 && high >= 0.0 {
         return Some(0.0);

@@ -1,26 +1,26 @@
-//! Bit packing: unsigned residuals of one width, 1,024 at a time by `fastlanes`, the rest bit by bit.
+//! Bit packing of unsigned residuals of one width: 1,024 at a time by `fastlanes`, the rest bit by bit.
 //!
-//! The order of bits is part of the format. A whole chunk of 1,024 values of width W is packed in
-//! words of T bits, T the smallest of 8, 16, 32, 64 that is ≥ W; `docs/format/store.md` writes the
-//! order out and the tests hold a second decoder that follows the document, not this file.
-//! The last n mod 1,024 values are packed as a chunk filled up with zeros if they are at least 960, as the 1,023
-//! differences of a block are; fewer stand one after the other, least significant bit first.
+//! The order of bits is part of the format. A full chunk of 1,024 values of width W is packed in words of T bits, where
+//! T is the smallest of 8, 16, 32, 64 that is ≥ W. `docs/format/store.md` specifies the order, and the tests contain a
+//! second decoder that follows the document instead of this file. The last n mod 1,024 values are padded with zeros to
+//! a full chunk if there are at least 960, as with the 1,023 differences of a block. Fewer are stored one after the
+//! other, least significant bit first.
 
 use fastlanes::BitPacking;
 
 use crate::bytes::{Cursor, FormatError, malformed};
 
-/// Values packed together.
+/// Number of values packed together.
 pub(crate) const CHUNK: usize = 1_024;
 
-/// Values at the end from which they are packed as a whole chunk: it wastes at most a fifteenth.
+/// Minimum number of remaining values that are packed as a full chunk: it wastes at most a fifteenth.
 const FILLED: usize = 960;
 
-/// What is packed.
+/// Unsigned integer that can be packed.
 pub(crate) trait Word: Copy + Default + Ord {
-    /// Zero-extended.
+    /// Returns the value zero-extended.
     fn wide(self) -> u64;
-    /// The low bits.
+    /// Returns the low bits of a value.
     fn narrow(wide: u64) -> Self;
 }
 
@@ -41,18 +41,18 @@ macro_rules! word {
 word!(u32);
 word!(u64);
 
-/// Bits that hold a value: 0 for 0.
+/// Returns the number of bits that a value needs: 0 for 0.
 pub(crate) fn width_of(value: u64) -> u32 {
     64 - value.leading_zeros()
 }
 
-/// Bytes that `count` values of `width` bits take.
+/// Returns the bytes that `count` values of `width` bits take.
 pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     let (chunks, rest) = chunks_of(count);
     chunks * (CHUNK / 8) * width as usize + (rest * width as usize).div_ceil(8)
 }
 
-/// Chunks that so many values are packed in, and how many stand one after the other behind them.
+/// Returns the number of chunks for `count` values, and how many values follow them individually.
 fn chunks_of(count: usize) -> (usize, usize) {
     let (chunks, rest) = (count / CHUNK, count % CHUNK);
     if rest >= FILLED { (chunks + 1, 0) } else { (chunks, rest) }
@@ -76,7 +76,7 @@ macro_rules! chunk_codec {
             }
         }
 
-        /// `input` has exactly the length of a chunk of `width`.
+        /// Unpacks a chunk; `input` must have exactly the length of a chunk of `width`.
         fn $unpack(width: u32, input: &[u8], output: &mut [$word; CHUNK]) {
             match width {
                 $($width => {
@@ -99,7 +99,7 @@ chunk_codec!(pack_u32, unpack_u32, u32, 17 18 19 20 21 22 23 24 25 26 27 28 29 3
 chunk_codec!(pack_u64, unpack_u64, u64,
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 
-/// Packs values, all of which fit `width` bits.
+/// Appends packed values, all of which must fit in `width` bits.
 pub(crate) fn pack<W: Word>(values: &[W], width: u32, out: &mut Vec<u8>) {
     if width == 0 {
         return;
@@ -151,10 +151,10 @@ fn pack_rest<W: Word>(values: &[W], width: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&(held as u64).to_le_bytes()[..bytes]);
 }
 
-/// Unpacks as many values as `out` has slots, each through `map`, called in order.
+/// Unpacks as many values as `out` has slots, and passes each through `map` in order.
 ///
 /// # Errors
-/// When the bytes end too early or the width is over 64.
+/// If the bytes end too early, or the width is over 64.
 pub(crate) fn unpack<T>(
     cursor: &mut Cursor<'_>,
     width: u32,
@@ -174,7 +174,7 @@ pub(crate) fn unpack<T>(
     let (packed, packed_rest) = bytes.split_at(chunks * chunk_len);
     let in_chunks = out.len() - rest;
     let (slots, tail) = out.split_at_mut(in_chunks);
-    // The last of them may have fewer slots than values.
+    // The last chunk may have fewer slots than values.
     let pairs = slots.chunks_mut(CHUNK).zip(packed.chunks_exact(chunk_len));
     macro_rules! each_chunk {
         ($word:ty, $unpack:ident) => {{
@@ -219,7 +219,7 @@ fn unpack_tail<T>(bytes: &[u8], width: u32, out: &mut [T], mut map: impl FnMut(u
 mod tests {
     use super::*;
 
-    /// The order as `docs/format/store.md` writes it, bit by bit.
+    /// Unpacks in the order specified in `docs/format/store.md`, bit by bit.
     fn reference_unpack(bytes: &[u8], count: usize, width: usize) -> Vec<u64> {
         let bit = |at: usize| u64::from(bytes[at / 8] >> (at % 8) & 1);
         let word = [8, 16, 32, 64].into_iter().find(|t| width <= *t).unwrap();

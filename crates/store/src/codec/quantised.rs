@@ -1,8 +1,8 @@
-//! Quantised frame of reference: floats that are integers in disguise.
+//! Quantised frame of reference: floats that are scaled integers.
 //!
-//! A value is rebuilt as `offset + k · lsb` or as `k / n` (with the offset already in k), in IEEE f64,
-//! one rounding an operation, never fused, then rounded to the column's type. What that misses is a
-//! *correction*: the distance in neighbouring floats, nearly always zero and then not stored.
+//! A value is rebuilt as `offset + k · lsb` or as `k / n` (with the offset included in k), in IEEE f64, with one
+//! rounding an operation and no fused operations, and then rounded to the column's type. The remaining error is a
+//! *correction*: the distance in neighbouring floats, which is nearly always zero and then not stored.
 //!
 //! ```text
 //! parameters: form u8   bits 0-1  0 lsb f64, 1 lsb f32, 2 n varint
@@ -25,21 +25,21 @@ const OFFSET_F32: u8 = 1 << 2;
 const OFFSET_F64: u8 = 2 << 2;
 const CORRECTED: u8 = 1 << 4;
 
-/// 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits of the sum.
+/// Rounding constant 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits of the sum.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
-/// Largest |k|: beyond it a float would hardly be quantised.
+/// Largest |k|: above it, a float would hardly be quantised.
 const K_MAX: f64 = (1u64 << 31) as f64;
 
-/// Corrections above this are no roundings: the grid is wrong.
+/// Largest correction: above it, the deviation is not due to rounding but to a wrong grid.
 const CORRECTION_MAX: i64 = 1 << 20;
 
-/// The grid of a channel.
+/// Grid of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ValueGrid {
-    /// `offset + k · lsb`.
+    /// Values `offset + k · lsb`.
     Multiply { offset: f64, lsb: f64 },
-    /// `k / n`.
+    /// Values `k / n`.
     Divide { n: f64 },
 }
 
@@ -52,7 +52,7 @@ impl ValueGrid {
         })
     }
 
-    /// `(v − offset) / lsb`, roughly.
+    /// Returns `(v − offset) / lsb`, approximately.
     #[inline(always)]
     fn position(self, value: f64) -> f64 {
         match self {
@@ -61,31 +61,30 @@ impl ValueGrid {
         }
     }
 
-    /// Whether a value comes back exactly.
+    /// Returns whether a value is rebuilt exactly.
     pub(crate) fn rebuilds<F: Float>(self, value: F) -> bool {
         let k = self.position(value.wide()).round();
         k.abs() < K_MAX && self.rebuild::<F>(k as i64 as f64).pattern() == value.pattern()
     }
 }
 
-/// How well a grid fitted.
+/// Quality of the fit of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fit {
-    /// Values that needed a correction.
+    /// Number of values that needed a correction.
     pub(crate) corrected: usize,
-    /// Bytes of the parameters at the beginning of what was written.
+    /// Bytes of parameters at the start of the output.
     pub(crate) parameter_bytes: usize,
 }
 
-/// Space reused between columns.
+/// Buffers reused between columns.
 #[derive(Debug, Default)]
 pub(crate) struct QuantisedScratch {
     narrow: Vec<i32>,
     wide: Vec<i64>,
 }
 
-/// Appends the values on a grid; none (and nothing appended) where a value is no number or too far
-/// from the grid.
+/// Appends values on a grid. Returns `None` and appends nothing if a value is not finite or too far from the grid.
 pub(crate) fn encode<F: Float>(
     values: &[F],
     grid: ValueGrid,
@@ -134,7 +133,7 @@ pub(crate) fn encode<F: Float>(
     Some(Fit { corrected, parameter_bytes })
 }
 
-/// All k as i32, and whether every value comes back from them; none where one is too large.
+/// Computes all k as i32. Returns whether every value is rebuilt exactly, or `None` if a k is too large.
 fn narrow_k<F: Float>(values: &[F], grid: ValueGrid, out: &mut Vec<i32>) -> Option<bool> {
     out.resize(values.len(), 0);
     match grid {
@@ -146,7 +145,8 @@ fn narrow_k<F: Float>(values: &[F], grid: ValueGrid, out: &mut Vec<i32>) -> Opti
     }
 }
 
-/// The loop that a seal spends its time in: no branch, so that it runs on vectors.
+/// Computes k and rebuilds the values. Sealing spends its time in this loop, which has no branches so that it is
+/// vectorised.
 #[inline(always)]
 fn round_all<F: Float>(
     values: &[F],
@@ -157,7 +157,7 @@ fn round_all<F: Float>(
     let (mut inside, mut differing) = (0u32, 0u32);
     for (slot, value) in out.iter_mut().zip(values) {
         let x = position(value.wide());
-        // NaN compares false, so it is counted out.
+        // NaN compares false, so it does not count as inside.
         inside += u32::from(x.abs() < (NARROW - 1) as f64);
         let rounded = x + ROUNDER;
         *slot = rounded.to_bits() as i32;
@@ -174,7 +174,7 @@ fn wide_k<F: Float>(values: &[F], grid: ValueGrid, out: &mut Vec<i64>) -> Option
         if k.is_nan() || k.abs() >= K_MAX {
             return None;
         }
-        // From the integer, as a reader does: it has no negative zero.
+        // Convert from the integer, as the decoder does: it has no negative zero.
         let integer = k as i64;
         let k = if mutant::is_active(Mutant::NegativeZero) { k } else { integer as f64 };
         exact &= grid.rebuild::<F>(k).pattern() == value.pattern();
@@ -210,10 +210,10 @@ fn put_parameters(grid: ValueGrid, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads as many values as `out` has slots. `parameters` are those bytes alone, `cursor` stands behind them.
+/// Reads as many values as `out` has slots. `parameters` are just the parameter bytes; `cursor` starts after them.
 ///
 /// # Errors
-/// When the bytes end too early or contradict themselves.
+/// If the bytes end too early or contradict themselves.
 pub(crate) fn decode<F: Float>(parameters: &[u8], cursor: &mut Cursor<'_>, out: &mut [F]) -> Result<(), FormatError> {
     let mut fields = Cursor::new(parameters);
     let form = fields.u8("quantised form")?;
@@ -297,7 +297,7 @@ mod tests {
     fn negative_zero_is_a_correction_and_what_is_no_number_is_declined() {
         let grid = ValueGrid::Multiply { offset: 0.0, lsb: 0.5 };
         assert_eq!(round_trip(&[1.0f32, -0.0, 0.0, -1.5], grid).unwrap().1.corrected, 1);
-        // As wide integers, too: one k is beyond what the narrow ones hold.
+        // Encode as wide integers too: one k is out of range for the narrow ones.
         for n in [10.0, 1e3, 1e6, 1e7] {
             let far = f64::from(1u32 << 30) / n;
             assert_eq!(
@@ -309,7 +309,7 @@ mod tests {
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             assert!(round_trip(&[1.0, odd], grid).is_none());
         }
-        // Denormals lie within rounding of zero in the grid but far from it in floats.
+        // Denormals are within rounding of zero in the grid, but far from it in floats.
         assert!(round_trip(&[1.0, 1e-310], grid).is_none());
         assert!(round_trip(&[1.0, f64::NAN], ValueGrid::Divide { n: 10.0 }).is_none());
     }

@@ -1,6 +1,6 @@
-//! Statistics of a column: what a scan may answer from without decoding a value.
+//! Statistics of a column, from which a scan can answer without decoding values.
 //!
-//! Of each channel of a block with at least 64 rows, one after the other, all numbers varints unless said:
+//! Layout for each channel of a block with at least 64 rows, one after the other. Numbers are varints unless noted:
 //!
 //! ```text
 //! flags u8: 1 absent cells, 2 unchanged, 4 unknown, 8 NaNs, 16 infinities (each: its count follows, in
@@ -11,10 +11,9 @@
 //!   sum                        integers: zigzag of 128 bits; floats: f64
 //!   [integral f64 (value · ns), span − known duration (ns)]
 //! ```
-//! NaN never enters minimum, maximum, sum or integral; infinities enter minimum and maximum only.
-//! The integral runs between valid values by the channel's interpolation; NaN, an infinity, an unknown
-//! cell or a gap ends a piece. Times that fall from row to row leave the integral out, and so does a row whose
-//! time is too far ahead of its reception to be weighed.
+//! NaN never enters minimum, maximum, sum or integral; infinities enter minimum and maximum only. The integral runs
+//! between valid values by the channel's interpolation; NaN, an infinity, an unknown cell or a gap ends a piece. The
+//! integral is left out if times decrease from row to row, or if the time of a row is too far ahead of its reception.
 
 use crate::bytes::{Cursor, FormatError, malformed, put_signed, put_varint};
 use crate::model::batch::{Column, ColumnValues};
@@ -29,74 +28,74 @@ const HAS_INFINITIES: u8 = 16;
 const HAS_INTEGRAL: u8 = 32;
 const HAS_RANGE: u8 = 64;
 
-/// A value and its `time`.
+/// Value with its `time`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The value; never text.
+    /// Number or truth value; never text.
     pub value: Value<'static>,
-    /// Its `time`, nanoseconds since 1970 UTC.
+    /// `time` of the value, in nanoseconds since 1970 UTC.
     pub time: i64,
 }
 
 /// Sum of the finite values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sum {
-    /// Of integers and booleans: exact.
+    /// Exact sum of integers and booleans.
     Integer(i128),
-    /// Of floats: compensated.
+    /// Compensated sum of floats.
     Float(f64),
 }
 
-/// Value over time between the first and the last valid value.
+/// Integral of the value over time between the first and the last valid value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Integral {
     /// Value times nanoseconds.
     pub value_ns: f64,
-    /// Nanoseconds over which the value is known: `time_mean` is `value_ns / known_ns`.
+    /// Nanoseconds over which the value is known. The time-weighted mean is `value_ns / known_ns`.
     pub known_ns: u64,
 }
 
-/// Statistics of one column of one block, or of blocks joined.
+/// Statistics of one column of one block, or of several blocks joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnStatistics {
-    /// Frames.
+    /// Number of frames.
     pub rows: u64,
-    /// Cells that are absent.
+    /// Number of absent cells.
     pub absent: u64,
-    /// Cells that a lossy codec left out.
+    /// Number of cells that a lossy codec left out.
     pub unchanged: u64,
-    /// Cells that are unknown.
+    /// Number of unknown cells.
     pub unknowns: u64,
-    /// Values that are NaN.
+    /// Number of values that are NaN.
     pub nans: u64,
-    /// Values that are infinite.
+    /// Number of infinite values.
     pub infinities: u64,
     /// First value in row order.
     pub first: Option<Sample>,
     /// Last value in row order.
     pub last: Option<Sample>,
-    /// Smallest value but NaN, the first of equals.
+    /// Smallest value except NaN; the first one if several are equal.
     pub min: Option<Sample>,
-    /// Largest value but NaN, the first of equals.
+    /// Largest value except NaN; the first one if several are equal.
     pub max: Option<Sample>,
-    /// Sum; none for text or without values.
+    /// Sum of the finite values; `None` for texts or without values.
     pub sum: Option<Sum>,
-    /// Integral; none for text or where `time` falls.
+    /// Integral; `None` for texts or if `time` decreases.
     pub integral: Option<Integral>,
 }
 
 impl ColumnStatistics {
-    /// Cells that are values.
+    /// Returns the number of cells with a value.
     pub fn values(&self) -> u64 {
         self.rows.saturating_sub(self.absent).saturating_sub(self.unchanged).saturating_sub(self.unknowns)
     }
 
-    /// Cells without a value.
+    /// Returns the number of cells without a value.
     pub fn nulls(&self) -> u64 {
         self.rows - self.values()
     }
 
-    /// Arithmetic mean of the finite values.
+    /// Returns the arithmetic mean of the finite values.
     pub fn mean(&self) -> Option<f64> {
         let count = self.values().checked_sub(self.nans + self.infinities).filter(|n| *n > 0)? as f64;
         Some(match self.sum? {
@@ -105,13 +104,13 @@ impl ColumnStatistics {
         })
     }
 
-    /// Mean over the time for which the value is known.
+    /// Returns the mean over the time for which the value is known.
     pub fn time_mean(&self) -> Option<f64> {
         let integral = self.integral.filter(|i| i.known_ns > 0)?;
         Some(integral.value_ns / integral.known_ns as f64)
     }
 
-    /// Statistics of a column.
+    /// Computes the statistics of a column.
     pub(crate) fn of(column: &Column, interpolation: Interpolation, times: &Times) -> Self {
         let states = column.states.as_deref();
         match &column.values {
@@ -130,7 +129,7 @@ impl ColumnStatistics {
         }
     }
 
-    /// Of a channel that no frame has.
+    /// Returns the statistics of a channel that is absent from every frame.
     pub(crate) fn of_absent(rows: usize) -> Self {
         ColumnStatistics { absent: rows as u64, ..Self::counting(rows, None) }
     }
@@ -154,12 +153,12 @@ impl ColumnStatistics {
         }
     }
 
-    /// Takes in what follows in row and time order. `gap` says that frames are known missing between.
+    /// Adds later statistics, in row and time order. `gap` says whether frames are known to be missing between the two.
     pub fn join(&mut self, later: &ColumnStatistics, interpolation: Interpolation, gap: bool) {
         if let (Some(mine), Some(theirs)) = (&mut self.integral, later.integral) {
             mine.value_ns += theirs.value_ns;
             mine.known_ns += theirs.known_ns;
-            // Cells that are unknown may lie between the last and the first value: then nothing is known.
+            // Unknown cells may be between the last and the first value, in which case that interval does not count.
             let unknown = self.unknowns > 0 || later.unknowns > 0;
             if let (Some(from), Some(to)) = (self.last, later.first)
                 && !gap
@@ -191,7 +190,7 @@ impl ColumnStatistics {
         self.sum = match (self.sum, later.sum) {
             (Some(Sum::Integer(a)), Some(Sum::Integer(b))) => Some(Sum::Integer(a.saturating_add(b))),
             (Some(Sum::Float(a)), Some(Sum::Float(b))) => Some(Sum::Float(a + b)),
-            // A channel that was widened from integer to float.
+            // The channel was widened from integer to float.
             (Some(Sum::Integer(a)), Some(Sum::Float(b))) | (Some(Sum::Float(b)), Some(Sum::Integer(a))) => {
                 Some(Sum::Float(a as f64 + b))
             }
@@ -199,12 +198,12 @@ impl ColumnStatistics {
         };
     }
 
-    /// Appends them. `times` is the block's.
+    /// Appends the encoded statistics. `times` are those of the block.
     pub(crate) fn put(&self, times: &Times, out: &mut Vec<u8>) {
         self.put_within((times.min, times.max), out);
     }
 
-    /// Appends those of rows with a smallest and a largest time.
+    /// Appends the encoded statistics of rows with a minimum and a maximum time.
     pub(crate) fn put_within(&self, (time_min, time_max): (i64, i64), out: &mut Vec<u8>) {
         let at = out.len();
         out.push(0);
@@ -316,7 +315,7 @@ impl ColumnStatistics {
     }
 }
 
-/// 128 bits as a varint of up to 19 bytes.
+/// Appends 128 bits as a varint of up to 19 bytes.
 fn put_u128(out: &mut Vec<u8>, mut value: u128) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -364,7 +363,7 @@ fn read_value(cursor: &mut Cursor<'_>, kind: ChannelType) -> Result<Value<'stati
     Ok(Value::from_bits(kind, bits))
 }
 
-/// The smaller or larger of two samples of possibly different types.
+/// Returns the smaller or larger of two samples, which may differ in type.
 fn extreme(a: Option<Sample>, b: Option<Sample>, beats: impl Fn(ExactOrder, ExactOrder) -> bool) -> Option<Sample> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if beats(order(a.value), order(b.value)) { b } else { a }),
@@ -372,7 +371,7 @@ fn extreme(a: Option<Sample>, b: Option<Sample>, beats: impl Fn(ExactOrder, Exac
     }
 }
 
-/// Numbers that compare exactly within integers and within floats.
+/// Number that compares exactly among integers and among floats.
 #[derive(Clone, Copy)]
 enum ExactOrder {
     Integer(i128),
@@ -390,7 +389,7 @@ impl PartialOrd for ExactOrder {
         match (self, other) {
             (ExactOrder::Integer(a), ExactOrder::Integer(b)) => a.partial_cmp(b),
             (ExactOrder::Float(a), ExactOrder::Float(b)) => a.partial_cmp(b),
-            // Only integers of at most 32 bits are joined with floats, as layouts widen.
+            // Only integers of at most 32 bits are joined with floats, as layouts widen only those.
             (ExactOrder::Integer(a), ExactOrder::Float(b)) => (*a as f64).partial_cmp(b),
             (ExactOrder::Float(a), ExactOrder::Integer(b)) => a.partial_cmp(&(*b as f64)),
         }
@@ -415,24 +414,24 @@ fn piece(from: f64, to: f64, duration_ns: u64, interpolation: Interpolation) -> 
     }
 }
 
-/// The times of a block, prepared once for all its columns.
+/// Times of a block, prepared once for all its columns.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     times: Vec<i64>,
     min: i64,
     max: i64,
     sorted: bool,
-    /// For each row: whether frames are missing before it.
+    /// Whether frames are missing before each row.
     gap_before: Vec<bool>,
-    /// Nanoseconds that each row's value stands for where every row has one.
+    /// Nanoseconds for which each row's value holds, if every row has one.
     hold: Vec<f64>,
     linear: Vec<f64>,
     known_ns: u64,
 }
 
 impl Times {
-    /// Prepares for the columns of a block; `gaps` are rows before which frames are missing. Without `sorted` no column gets
-    /// an integral.
+    /// Prepares for the columns of a block. `gaps` are the rows before which frames are missing. Unless `sorted`, no
+    /// column gets an integral.
     pub(crate) fn set(&mut self, times: &[i64], sorted: bool, gaps: &[u32]) {
         let rows = times.len();
         self.times.clear();
@@ -472,12 +471,12 @@ impl Times {
     }
 }
 
-/// What statistics need of a number type.
+/// Number type of which statistics can be computed.
 trait StatNumber: Copy + PartialOrd {
     const FLOAT: bool;
     fn value(self) -> Value<'static>;
     fn float(self) -> f64;
-    /// Sum of values, none of which is infinite or NaN.
+    /// Returns the sum of values, none of which is infinite or NaN.
     fn sum(values: &[Self]) -> Sum;
 }
 
@@ -530,7 +529,7 @@ impl StatNumber for f32 {
         self as f64
     }
     fn sum(values: &[Self]) -> Sum {
-        // 29 spare bits of fraction: no compensation needed for a block's worth of f32.
+        // f64 has 29 more bits of fraction than f32, so a block's worth of f32 needs no compensation.
         let (lanes, rest) = values.as_chunks::<8>();
         let mut sums = [0f64; 8];
         for lane in lanes {
@@ -567,7 +566,7 @@ impl StatNumber for f64 {
     }
 }
 
-/// `sum + v`, what the rounding lost added to `lost` (Knuth's two-sum).
+/// Returns `sum + v`, and `lost` plus the rounding error (Knuth's two-sum).
 #[inline(always)]
 fn add(sum: f64, lost: f64, v: f64) -> (f64, f64) {
     let total = sum + v;
@@ -587,7 +586,7 @@ fn of_values<T: StatNumber>(
         return statistics;
     }
     let sum = T::sum(values);
-    // A finite sum has seen neither NaN nor infinity; one that overflowed without goes the long way too.
+    // A finite sum contains neither NaN nor infinity. One that overflowed without either takes the slow path too.
     if matches!(sum, Sum::Float(s) if !s.is_finite()) {
         general(values, &[], interpolation, times, &mut statistics);
         return statistics;
@@ -639,7 +638,7 @@ fn dot<T: StatNumber>(values: &[T], weights: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest.iter().zip(weight_rest).map(|(v, w)| v.float() * w).sum::<f64>()
 }
 
-/// Row by row: columns with nulls, NaNs or infinities.
+/// Computes statistics row by row, for columns with nulls, NaNs or infinities.
 fn general<T: StatNumber>(
     values: &[T],
     states: &[CellState],
@@ -649,7 +648,7 @@ fn general<T: StatNumber>(
 ) {
     let mut finite = Vec::with_capacity(values.len());
     let mut integral = Integral { value_ns: 0.0, known_ns: 0 };
-    // The last finite value that nothing has cut off from the next.
+    // Last finite value that is connected to the next one, and its time.
     let mut from: Option<(f64, i64)> = None;
     let (mut min, mut max) = (None::<(T, i64)>, None::<(T, i64)>);
     for (row, value) in values.iter().enumerate() {

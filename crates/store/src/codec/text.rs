@@ -1,4 +1,4 @@
-//! Text: a dictionary where values repeat, else one after the other.
+//! Text codec: a dictionary if values repeat, or else all values one after the other.
 //!
 //! ```text
 //! plain:      lengths (integer stream), bytes of all values
@@ -11,7 +11,7 @@ use crate::bytes::{Cursor, FormatError, malformed, put_varint};
 use crate::codec::integer;
 use crate::model::limits::COLUMN_TEXT_BYTES_MAX;
 
-/// Appends values as a dictionary; false (and nothing appended) where too few repeat.
+/// Appends values as a dictionary. Returns `false` and appends nothing if too few repeat.
 pub(crate) fn encode_dictionary<'a>(values: impl Iterator<Item = &'a [u8]>, count: usize, out: &mut Vec<u8>) -> bool {
     let mut known: HashMap<&[u8], i64, foldhash::fast::RandomState> = HashMap::default();
     let (mut entries, mut indices) = (Vec::new(), Vec::with_capacity(count));
@@ -39,10 +39,10 @@ pub(crate) fn encode_plain<'a>(values: impl Iterator<Item = &'a [u8]> + Clone, o
     values.for_each(|v| out.extend_from_slice(v));
 }
 
-/// Text of a column: offsets (one more than values) and bytes.
+/// Decoded text column: offsets (one more than values) and bytes.
 pub(crate) type Text = (Vec<u32>, Vec<u8>);
 
-/// Reads `count` values that stand one after the other.
+/// Reads `count` values that are stored one after the other.
 pub(crate) fn decode_plain(cursor: &mut Cursor<'_>, count: usize) -> Result<Text, FormatError> {
     let mut lengths = vec![0i64; count];
     integer::decode(cursor, &mut lengths, |v| v)?;
@@ -75,7 +75,7 @@ pub(crate) fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result
         let index = usize::try_from(index).ok().filter(|i| *i < entries).ok_or(malformed("dictionary index"))?;
         Ok::<_, FormatError>(entry_offsets[index] as usize..entry_offsets[index + 1] as usize)
     };
-    // The whole length first: a small dictionary must not grow without bound.
+    // Check the total length first: a small dictionary must not expand without bound.
     let mut total = 0u64;
     for index in &indices {
         total += entry(*index)?.len() as u64;

@@ -1,4 +1,4 @@
-//! Arrays by element: the history of one element of a channel lies in a small part of a block.
+//! Arrays by element: the history of one element of a channel occupies a small part of a block.
 //!
 //! ```text
 //!              tile 0          tile 1
@@ -7,15 +7,16 @@
 //! row 1     │ · · · · │ │ · ·       an array of variable length ends where it ends
 //! row 2     │ · · · · │ │ · · · · │
 //! ```
-//! A tile is a column of single values, encoded as one; which element of which row stands where is its order, by element
-//! or by row. The table of the tiles stands among the values of the block, with a checksum of each, the tiles at the end:
+//! A tile is a column of single values, encoded like any other. Its order, by element or by row, determines the element
+//! and row of each value. The table of the tiles, with a checksum of each, is stored among the values of the block; the
+//! tiles are at the end:
 //!
 //! ```text
-//! table: [lengths of the values, integer stream: variable length only], elements of a tile, offset of the first tile in
-//!        the section of tiles, order u8 (0 by element, 1 by row), then of each tile:
+//! table: [lengths of the values, integer stream: variable length only], elements of a tile, offset of the first tile
+//!        in the section of tiles, order u8 (0 by element, 1 by row), then of each tile:
 //!        codec u8 (0x80: length of its parameters follows), its values' length, CRC32C u32 of parameters and values
 //! ```
-//! Numbers are varints. The last tile has fewer elements; there are as many as the longest value needs.
+//! Numbers are varints. The last tile may have fewer elements. The number of tiles follows from the longest value.
 
 use std::ops::Range;
 
@@ -28,29 +29,29 @@ use crate::model::batch::{Column, ColumnValues};
 use crate::model::limits::{ARRAY_LENGTH_MAX, CODEC_PARAMETER_BYTES_MAX, COLUMN_TEXT_BYTES_MAX};
 use crate::model::value::CellState;
 
-/// Bytes of the elements of a tile, before they are encoded: a read of one element decodes as many, and codecs need
+/// Target size of a tile's elements before encoding, in bytes. Reading one element decodes that many, and codecs need
 /// some thousand values to work well.
 const TILE_BYTES: usize = 16 << 10;
 const HAS_PARAMETERS: u8 = 0x80;
 
-/// In which order a tile holds its values.
+/// Order of the values in a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TileOrder {
-    /// All rows of its first element, then of the next: what each element does over time.
+    /// All rows of the first element, then of the next: follows each element over time.
     Element = 0,
-    /// All its elements of the first row, then of the next: the shape of a curve.
+    /// All elements of the first row, then of the next: follows the shape of a curve.
     Row = 1,
 }
 
-/// Whether values differ so much in length that walking over them element by element would mostly find none: then they
-/// stand by row, and no reader walks over more than four times the elements that there are.
+/// Returns whether lengths differ so much that walking over the values element by element would find mostly none. Such
+/// tiles are stored by row, so that no reader walks over more than four times the elements that there are.
 fn is_ragged(lengths: &[u32]) -> bool {
     let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
     let longest = lengths.iter().copied().max().unwrap_or(0);
     4 * total < u64::from(longest) * lengths.len() as u64
 }
 
-/// Arrays to encode: offsets in bytes, one more than values.
+/// Arrays to encode. `offsets` are in bytes, one more than values.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrays<'a> {
     pub(crate) kind: ArrayType,
@@ -65,10 +66,10 @@ impl Arrays<'_> {
     }
 }
 
-/// Appends the table of the values' tiles to `table` and the tiles to `tiles`.
+/// Appends the table of the tiles to `table`, and the tiles to `tiles`.
 ///
 /// # Errors
-/// When a value is none of its type, or all are too large.
+/// If a value does not match its type, or if the column is too large.
 pub(crate) fn encode(
     arrays: Arrays<'_>,
     memory: &mut ChannelMemory,
@@ -85,7 +86,7 @@ pub(crate) fn encode(
         return Err(malformed("an array of its type"));
     }
     let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
-    // Rows of different lengths: a tile of short ones has fewer values.
+    // For rows of different lengths, tiles of short ones have fewer values.
     let elements = (longest * TILE_BYTES / arrays.bytes.len().max(1)).clamp(1, longest.max(1));
     if arrays.kind.length().is_none() {
         let lengths: Vec<i64> = lengths.iter().map(|length| i64::from(*length)).collect();
@@ -110,10 +111,10 @@ pub(crate) fn encode(
     Ok(Encoded::new(Codec::Tiles))
 }
 
-/// Encodes tiles one after the other.
+/// Encoder of tiles, one after the other.
 struct TileCoder<'a, 's> {
     arrays: Arrays<'a>,
-    /// Values of the tile at hand, little-endian.
+    /// Values of the current tile, little-endian.
     values: Vec<u8>,
     memory: &'s mut ChannelMemory,
     effort: Effort,
@@ -121,7 +122,7 @@ struct TileCoder<'a, 's> {
 }
 
 impl TileCoder<'_, '_> {
-    /// The order in which a tile is smaller: tried on one, taken for all.
+    /// Returns the order in which a tile is smaller. It is tried on one tile and used for all.
     fn better_order(&mut self, elements: Range<usize>) -> TileOrder {
         if self.arrays.offsets.len() <= 2 || elements.len() <= 1 {
             return TileOrder::Row;
@@ -169,7 +170,7 @@ impl TileCoder<'_, '_> {
     }
 }
 
-/// The inverse of [`values_of`].
+/// Inverts [`values_of`].
 fn bytes_of(values: &ColumnValues) -> Vec<u8> {
     macro_rules! bytes {
         ($values:expr) => {
@@ -192,36 +193,36 @@ fn bytes_of(values: &ColumnValues) -> Vec<u8> {
     }
 }
 
-/// Where a tile is, and how it is encoded.
+/// Location and encoding of a tile.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
     codec: Codec,
     parameter_bytes: usize,
-    /// Of parameters and values.
+    /// Bytes of parameters and values.
     bytes: usize,
     crc: u32,
     /// Offset in the section of tiles.
     at: usize,
 }
 
-/// The table of a column's tiles, read and checked.
+/// Table of a column's tiles, read and checked.
 #[derive(Debug)]
 pub(crate) struct TileTable {
     kind: ArrayType,
-    /// Elements of each value, in the order of rows.
+    /// Number of elements of each value, in the order of rows.
     lengths: Vec<u32>,
     longest: usize,
-    /// Of a tile.
+    /// Elements in a tile.
     elements: usize,
     order: TileOrder,
     tiles: Vec<Tile>,
 }
 
 impl TileTable {
-    /// Reads the table of `values` values; all tiles of the block take `tiles_bytes`.
+    /// Reads the table of `values` values. All tiles of the block take `tiles_bytes`.
     ///
     /// # Errors
-    /// When it contradicts itself or passes a limit.
+    /// If it contradicts itself or exceeds a limit.
     pub(crate) fn read(
         kind: ArrayType,
         bytes: &[u8],
@@ -285,7 +286,7 @@ impl TileTable {
         elements.start / self.elements..(end - 1) / self.elements + 1
     }
 
-    /// Where in the section of tiles those of some elements lie.
+    /// Returns the range in the section of tiles that holds the tiles of some elements.
     pub(crate) fn span(&self, elements: &Range<usize>) -> Range<usize> {
         match &self.tiles[self.tiles_of(elements)] {
             [] => 0..0,
@@ -294,7 +295,8 @@ impl TileTable {
         }
     }
 
-    /// Decodes a tile: its elements, and its values in its order. `section` holds the section of tiles from `from` on.
+    /// Decodes a tile. Returns its elements, and its values in the tile's order. `section` holds the section of tiles
+    /// from `from` on.
     fn tile(&self, index: usize, section: &[u8], from: usize) -> Result<(Range<usize>, Vec<u8>), FormatError> {
         let tile = self.tiles[index];
         let at = tile.at.checked_sub(from).ok_or(malformed("a tile that was not read"))?;
@@ -311,8 +313,8 @@ impl TileTable {
         Ok((elements, bytes_of(&decode_values(kind, tile.codec, parameters, values, count)?)))
     }
 
-    /// Hands each value of a tile on: which value, which element, and where in the tile. Those of one row and elements
-    /// next to each other come together where the order has them so.
+    /// Calls `take` for each value of a tile with the index of the array, the elements, and their position in the tile.
+    /// In row order, adjacent elements of a row are passed together.
     fn each(&self, elements: Range<usize>, mut take: impl FnMut(usize, Range<usize>, usize)) {
         let mut at = 0;
         match self.order {
@@ -341,7 +343,7 @@ impl TileTable {
     /// Decodes all values.
     ///
     /// # Errors
-    /// When a tile is damaged.
+    /// If a tile is damaged.
     pub(crate) fn decode(&self, section: &[u8]) -> Result<ColumnValues, FormatError> {
         let size = self.kind.element().size_bytes();
         let mut offsets = Vec::with_capacity(self.lengths.len() + 1);
@@ -363,10 +365,10 @@ impl TileTable {
         Ok(ColumnValues::Array { kind: self.kind, offsets, bytes })
     }
 
-    /// Decodes some elements. `section` holds the section of tiles from `from` on, at least their [`TileTable::span`].
+    /// Decodes some elements. `section` holds the section of tiles from `from` on: at least their [`TileTable::span`].
     ///
     /// # Errors
-    /// When a tile of them is damaged.
+    /// If one of their tiles is damaged.
     pub(crate) fn pick(
         &self,
         section: &[u8],
@@ -389,7 +391,7 @@ impl TileTable {
     }
 }
 
-/// Columns of single elements under way: at first every cell is absent.
+/// Columns of single elements under construction. Initially, every cell is absent.
 #[derive(Debug)]
 pub(crate) struct ElementColumns {
     element: ElementType,
@@ -403,19 +405,19 @@ impl ElementColumns {
         ElementColumns { element, columns: vec![empty; elements.len()], elements }
     }
 
-    /// The elements that it is of.
+    /// Returns the range of elements.
     pub(crate) fn elements(&self) -> Range<usize> {
         self.elements.clone()
     }
 
-    /// Puts one of the elements of a row.
+    /// Sets the value of an element in a row.
     pub(crate) fn put(&mut self, row: usize, element: usize, value: &[u8]) {
         let (values, states) = &mut self.columns[element - self.elements.start];
         values[row * value.len()..(row + 1) * value.len()].copy_from_slice(value);
         states[row] = CellState::Value;
     }
 
-    /// Puts what of an array is wanted.
+    /// Sets the elements of a row from an array, as far as they are in range.
     pub(crate) fn put_array(&mut self, row: usize, array: &[u8]) {
         let size = self.element.size_bytes();
         for element in self.elements().take_while(|element| (element + 1) * size <= array.len()) {
@@ -423,12 +425,12 @@ impl ElementColumns {
         }
     }
 
-    /// Says why a row has no array.
+    /// Sets the state of a row without an array.
     pub(crate) fn put_state(&mut self, row: usize, state: CellState) {
         self.columns.iter_mut().for_each(|(_, states)| states[row] = state);
     }
 
-    /// A column for each element.
+    /// Returns a column for each element.
     pub(crate) fn finish(self) -> impl Iterator<Item = Column> {
         self.columns.into_iter().map(move |(values, states)| {
             let whole = states.iter().all(|state| *state == CellState::Value);

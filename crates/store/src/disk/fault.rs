@@ -1,14 +1,13 @@
-//! A disk in memory that fails as real ones do: it keeps a live image, which the process sees, and a durable
-//! one, which a power cut leaves. Between the two lie writes in order; at a cut each of them that no sync
-//! covers is dropped, kept, or torn within its pages, in any combination and any order. Reads come short, are
-//! interrupted or fail; a write that fails may have arrived in part; a sync that fails makes nothing durable, and no
-//! later one will.
+//! In-memory disk that fails as real ones do. It keeps a live image, which the process sees, and a durable one, which a
+//! power cut leaves. Between the two are ordered writes. At a power cut, each write that no sync covers is dropped,
+//! kept or torn within its pages, in any combination and order. Reads may be short, interrupted or fail. A failed write
+//! may have arrived in part. A failed sync makes nothing durable, and no later sync will.
 //!
-//! Space: [`FaultDisk::set_capacity_bytes`] says how much there is, [`FaultDisk::take_space`] how much of it others have,
-//! and [`Allocation`] when a file takes its own. Calls fail by their number ([`FaultDisk::fail_call`]) or by the name of
-//! the file. The folder can be mounted to be read only, be removed, or keep some names and not others at a power cut.
+//! Space: [`FaultDisk::set_capacity_bytes`] sets the capacity, [`FaultDisk::take_space`] how much of it others use, and
+//! [`Allocation`] when a file takes its own. Calls fail by their number ([`FaultDisk::fail_call`]) or by the name of
+//! the file. The folder can be mounted read-only, be removed, or keep only some names at a power cut.
 //!
-//! For tests of this crate, and with the feature `fault-disk` for those of the crates that stand on it.
+//! Available to the tests of this crate, and with the feature `fault-disk` to those of dependent crates.
 
 use std::io;
 use std::sync::Arc;
@@ -31,32 +30,32 @@ mod tests;
 
 pub use self::calls::Fault;
 
-/// What stands for the folder where a file is named: its names are made, removed and synced.
+/// Name that stands for the folder itself where a file is named, to make changes or syncs of names fail.
 pub(crate) const FOLDER: &str = ".";
 
-/// When a file takes the space that it needs.
+/// Time at which a file takes the space that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// When it is made or grows by a write; one that cannot be made leaves what was there before.
+    /// At creation, or when a write extends the file. If creation fails, an existing file stays.
     #[default]
     Create,
-    /// When it is made or grows, as `fallocate` does. Making it empties what was there, and removes it if there is no
-    /// space.
+    /// At creation or when the file grows, as with `fallocate`. Creation truncates an existing file, and removes it if
+    /// there is no space.
     Reserve,
-    /// When a page is first written: a file system that cannot reserve.
+    /// At the first write of a page, as on a file system that cannot reserve space.
     Write,
-    /// When a page is first synced: one that writes late, such as NFS.
+    /// At the first sync of a page, as on a file system that writes late, such as NFS.
     Sync,
 }
 
 impl Allocation {
-    /// Whether a file that is made takes nothing yet.
+    /// Returns whether a created file takes no space yet.
     fn is_late(self) -> bool {
         matches!(self, Allocation::Write | Allocation::Sync)
     }
 }
 
-/// A folder in memory. Clones share it.
+/// Folder in memory. Clones share it.
 #[derive(Clone)]
 pub struct FaultDisk {
     folder: Arc<Mutex<Folder>>,
@@ -69,149 +68,148 @@ fn cut() -> io::Error {
 }
 
 impl FaultDisk {
-    /// An empty disk without faults. `seed` decides what a power cut leaves.
+    /// Creates an empty disk without faults. `seed` determines what a power cut leaves.
     pub fn new(seed: u64) -> FaultDisk {
         FaultDisk { folder: Arc::default(), faults: Arc::new(Faults::new(seed)), power: 0 }
     }
 
-    /// Opens the store on it, or makes one: see [`Store::open`].
+    /// Opens the store on the disk, or creates one: see [`Store::open`].
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Same as [`Store::open`].
     pub fn open_store(&self, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
         Store::open_on(Arc::new(self.clone()), options, now)
     }
 
-    /// Says how many bytes of all files together fit: beyond, no space is left.
+    /// Sets the capacity for all files together, in bytes.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.faults.capacity_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Lets others take so many more bytes of the disk.
+    /// Makes others use more of the disk.
     pub fn take_space(&self, bytes: u64) {
         self.faults.others_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Lets others take all of the disk but so many bytes.
+    /// Makes others use all of the disk but `bytes`.
     pub fn leave_space(&self, bytes: u64) {
         self.faults.others_bytes.store(0, Ordering::Relaxed);
         self.take_space(self.free_bytes().saturating_sub(bytes));
     }
 
-    /// Lets others give back so many bytes of what they took (`u64::MAX`: all).
+    /// Frees space that others use (`u64::MAX`: all).
     pub fn give_space(&self, bytes: u64) {
         let others = self.faults.others_bytes.load(Ordering::Relaxed);
         self.faults.others_bytes.store(others.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     pub fn free_bytes(&self) -> u64 {
         let capacity = self.faults.capacity_bytes.load(Ordering::Relaxed).min(1 << 40);
         let others = self.faults.others_bytes.load(Ordering::Relaxed);
         capacity.saturating_sub(others).saturating_sub(self.used_bytes())
     }
 
-    /// Whether there is all the space that anybody asks for.
+    /// Returns whether space is unlimited.
     fn is_endless(&self) -> bool {
         let others = self.faults.others_bytes.load(Ordering::Relaxed);
         others == 0 && self.faults.capacity_bytes.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes that all files take.
     pub fn used_bytes(&self) -> u64 {
         self.folder.lock().taken_bytes()
     }
 
-    /// Says when files take the space that they need.
+    /// Sets when files take the space that they need.
     pub fn set_allocation(&self, allocation: Allocation) {
         *self.faults.allocation.lock() = allocation;
     }
 
-    /// Whether what is written over what was written needs space until the next sync, as on btrfs and ZFS. Not together
-    /// with [`Allocation::Create`] and [`Allocation::Sync`], where a write takes none.
+    /// Sets whether overwriting needs space until the next sync, as on btrfs and ZFS. Not for use with
+    /// [`Allocation::Create`] and [`Allocation::Sync`], where a write takes no space.
     pub fn set_copy_on_write(&self, on: bool) {
         self.faults.copy_on_write.store(on, Ordering::Relaxed);
     }
 
-    /// Whether a power cut keeps some of the names that were not synced and not others.
+    /// Sets whether a power cut may keep some of the names that were not synced and drop others.
     pub fn set_names_apart(&self, on: bool) {
         self.folder.lock().apart = on;
     }
 
-    /// Mounts it so that it can be read only, or to be written again.
+    /// Mounts the disk read-only, or writable again.
     pub fn set_read_only(&self, on: bool) {
         self.faults.read_only.store(on, Ordering::Relaxed);
     }
 
-    /// Whether the process has all descriptors that it may have.
+    /// Sets whether the process has no descriptor left.
     pub fn set_out_of_descriptors(&self, on: bool) {
         self.faults.no_descriptors.store(on, Ordering::Relaxed);
     }
 
-    /// Removes the folder with all files. What is open can be read and written still, and is nowhere.
+    /// Removes the folder with all files. Open files can still be read and written, but have no name.
     pub fn remove_folder(&self) {
         self.faults.removed.store(true, Ordering::Relaxed);
         self.folder.lock().remove();
     }
 
-    /// Makes a folder of the same name, which is empty, if it was removed.
+    /// Creates an empty folder of the same name, if it was removed.
     pub fn make_folder(&self) {
         self.faults.removed.store(false, Ordering::Relaxed);
     }
 
-    /// Lets calls fail that can: `times` of them (`u64::MAX`: all until told otherwise) after `before` that do not fail.
-    /// Of a write that fails a part arrives; a sync that fails makes nothing durable, and no later one will.
+    /// Makes `times` calls fail with an error (`u64::MAX`: all, until changed), after `before` that succeed. A failed
+    /// write arrives in part. A failed sync makes nothing durable, and no later sync will.
     pub fn fail_call(&self, fault: Fault, before: u64, times: u64) {
         self.faults.arm(fault, before, times);
     }
 
-    /// Whether calls are still to fail of those that [`FaultDisk::fail_call`] named.
+    /// Returns whether calls set to fail by [`FaultDisk::fail_call`] are still outstanding.
     pub fn is_call_to_fail(&self) -> bool {
         self.faults.is_armed()
     }
 
-    /// Calls other than reads since the disk was made.
+    /// Returns the number of calls other than reads since the disk was made.
     pub fn calls(&self) -> u64 {
         self.faults.calls()
     }
 
-    /// Lets the next syncs of a file fail (`u64::MAX`: all until told otherwise). What they were to make
-    /// durable never will be by a later one.
+    /// Makes the next syncs of a file fail (`u64::MAX`: all, until changed). No later sync makes their data durable.
     pub fn fail_syncs(&self, file: &str, times: u64) {
         self.faults.failing.lock().entry(file.to_owned()).or_default().syncs = times;
     }
 
-    /// Lets the next writes to a file fail (`u64::MAX`: all until told otherwise), of which nothing arrives.
+    /// Makes the next writes to a file fail (`u64::MAX`: all, until changed) without writing anything.
     pub fn fail_writes(&self, file: &str, times: u64) {
         let mut failing = self.faults.failing.lock();
         let failing = failing.entry(file.to_owned()).or_default();
         (failing.writes, failing.torn) = (times, false);
     }
 
-    /// As [`FaultDisk::fail_writes`], but a part of each arrives, perhaps all of it.
+    /// Makes writes fail like [`FaultDisk::fail_writes`], but each writes a part of its pages, or all of them.
     #[cfg(test)]
     pub(crate) fn tear_writes(&self, file: &str, times: u64) {
         self.fail_writes(file, times);
         self.faults.failing.lock().entry(file.to_owned()).or_default().torn = true;
     }
 
-    /// Lets the next reads of a file fail (`u64::MAX`: all until told otherwise).
+    /// Makes the next reads of a file fail (`u64::MAX`: all, until changed).
     pub fn fail_reads(&self, file: &str, times: u64) {
         self.faults.failing.lock().entry(file.to_owned()).or_default().reads = times;
     }
 
-    /// Calls that failed, or found no space.
+    /// Returns the number of calls that failed or found no space.
     #[cfg(test)]
     pub(crate) fn errors(&self) -> u64 {
         self.faults.errors.load(Ordering::Relaxed)
     }
 
-    /// Whether a cut has come.
+    /// Returns whether the power is cut.
     pub(crate) fn is_cut(&self) -> bool {
         self.faults.writes_left.load(Ordering::Relaxed) == 0
     }
 
-    /// Cuts the power, decides the fate of what was not synced, and gives the disk after it.
+    /// Cuts the power, decides which pending changes survive, and returns the disk after the restart.
     pub fn after_cut(&self) -> FaultDisk {
         self.folder.lock().cut(&mut self.faults.random.lock());
         self.faults.writes_left.store(u64::MAX, Ordering::Relaxed);
@@ -219,27 +217,27 @@ impl FaultDisk {
         self.after_kill()
     }
 
-    /// Kills the process: what it wrote is there, and gives the disk after it.
+    /// Kills the process, whose writes all survive, and returns the disk after the restart.
     pub fn after_kill(&self) -> FaultDisk {
         *self.faults.locked.lock() = None;
         let power = self.faults.power.fetch_add(1, Ordering::Relaxed) + 1;
         FaultDisk { folder: self.folder.clone(), faults: self.faults.clone(), power }
     }
 
-    /// Offsets at which a file holds anything but zeros.
+    /// Returns the offsets at which a file holds bytes other than zero.
     #[cfg(test)]
     pub(crate) fn written(&self, name: &str) -> Vec<usize> {
         let content = self.content(name).unwrap_or_default();
         content.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect()
     }
 
-    /// The bytes of a file, as the process sees them.
+    /// Returns the content of a file, as the process sees it.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.folder.lock().live.get(name).map(|file| file.lock().live.clone())
     }
 
-    /// Lets nothing fail any more, as far as the power is not cut already, and gives all space back.
+    /// Clears all faults except a power cut that has happened, and frees all space.
     #[cfg(test)]
     pub(crate) fn heal(&self) {
         self.faults.heal();
@@ -256,13 +254,13 @@ impl FaultDisk {
         *self.faults.allocation.lock()
     }
 
-    /// Changes bytes of a file under the store: bit rot.
+    /// Flips the bits of `with` in a byte of a file: bit rot.
     pub fn rot(&self, name: &str, offset: usize, with: u8) {
         let folder = self.folder.lock();
         if let Some(file) = folder.live.get(name) {
             let mut file = file.lock();
             file.live[offset] ^= with;
-            // What was never synced has no durable byte to rot.
+            // A byte that was never synced has no durable copy to rot.
             if let Some(byte) = file.durable.get_mut(offset) {
                 *byte ^= with;
             }
@@ -274,7 +272,7 @@ impl FaultDisk {
         if on { Ok(()) } else { Err(cut()) }
     }
 
-    /// Takes one write; the one that finds none left is cut off.
+    /// Counts one write against those left. Fails if it is the one at which the power is cut.
     fn take_write(&self) -> io::Result<()> {
         self.check_power()?;
         self.faults.writes.fetch_add(1, Ordering::Relaxed);
@@ -288,7 +286,7 @@ impl FaultDisk {
         Ok(())
     }
 
-    /// Whether a call on names fails: that the folder was removed, or as it was told to.
+    /// Fails a call on names if the folder was removed or a fault is set.
     fn trip(&self, call: Call) -> io::Result<()> {
         self.check_power()?;
         if self.faults.removed.load(Ordering::Relaxed) {
@@ -302,7 +300,7 @@ impl FaultDisk {
         Arc::new(FaultFile { disk: self.clone(), name: name.to_owned(), file: file.clone(), access })
     }
 
-    /// Whether the call that `pick` counts fails for a file.
+    /// Returns whether a call on a file fails. `pick` selects the count of its failures.
     fn fails(&self, name: &str, pick: impl Fn(&mut Failing) -> &mut u64) -> bool {
         let fails = {
             let mut failing = self.faults.failing.lock();
@@ -312,7 +310,7 @@ impl FaultDisk {
         fails
     }
 
-    /// As `create` of a folder of the real disk: what is there is emptied before there is space for what comes, and
+    /// Creates a file as the folder of a real disk does: an existing file is truncated before space is taken, and
     /// removed if there is none.
     fn create_in_place(&self, name: &str, size: usize, allocation: Allocation) -> io::Result<Arc<Mutex<FileImage>>> {
         let mut folder = self.folder.lock();
@@ -335,7 +333,7 @@ impl FaultDisk {
     }
 }
 
-/// Releases the folder when the process "ends".
+/// Guard that releases the folder when the process "ends".
 struct FolderLock {
     disk: FaultDisk,
 }
@@ -376,7 +374,8 @@ impl Disk for FaultDisk {
         }
         let (allocation, size) = (self.allocation(), size_bytes as usize);
         if let Err(error) = self.trip(Call::Create) {
-            // What is there is emptied first, and removed if there is no space; a file that cannot be opened stays.
+            // An existing file is truncated first, and removed if there is no space. A file that cannot be opened
+            // stays.
             if allocation != Allocation::Create && Fault::NoSpace.error().kind() == error.kind() {
                 self.create_in_place(name, 0, allocation)?;
                 self.folder.lock().forget(name);
@@ -455,7 +454,7 @@ impl Disk for FaultDisk {
     }
 }
 
-/// The file of a store of a fixed size on the disk.
+/// Name of the file that holds a store of a fixed size.
 pub(crate) const VOLUME: &str = "store";
 
 impl Volume for FaultDisk {

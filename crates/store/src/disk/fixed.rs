@@ -1,9 +1,9 @@
-//! A store in one volume of a fixed size. What is a file of its own in a folder is a region here: superblock, log,
-//! checkpoints and `recent` have theirs for good, a segment has a *slot* from when it is made until it is removed.
+//! Store in one volume of a fixed size. Each file of a folder is a region here. Superblock, log, checkpoints and
+//! `recent` have permanent regions; a segment has a *slot* from its creation until it is removed.
 //!
-//! Invariants: the size never changes, and nothing is written outside a region. A slot belongs to one file at most;
-//! which, the checkpoint says. What a reader got of a file whose slot was given to another is an error, never bytes
-//! of the other: the slot's owner changes before the first write to it and is checked after each read.
+//! Invariants: the size never changes, and nothing is written outside a region. A slot belongs to at most one file,
+//! which is recorded in the checkpoint. Reading from a file whose slot was given to another is an error and never
+//! returns bytes of the other: the slot's owner changes before the first write to it, and is checked after each read.
 
 use std::io;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::OpenError;
 use crate::disk::layout::{self, COPIES, FirstPageState, Regions};
 use crate::disk::names;
 
-/// A volume with a layout.
+/// Volume with its regions.
 pub(crate) struct FixedDisk {
     volume: Arc<dyn Volume>,
     layout: Regions,
-    /// The two ways to the volume.
+    /// Handles of the volume: one for the log, one through the page cache.
     log: Arc<dyn DiskFile>,
     buffered: Arc<dyn DiskFile>,
     slots: Arc<Slots>,
 }
 
-/// Who has which slot.
+/// Owners of the slots.
 struct Slots {
-    /// By slot, the turn in which it was given out; 0: it is free.
+    /// Turn in which each slot was assigned; 0 if it is free.
     turns: Vec<AtomicU64>,
     by_name: Mutex<HashMap<String, u32>>,
     next_turn: AtomicU64,
-    /// Given free: another may write to it.
+    /// Whether the volume was unlocked, so that another process may write to it.
     closed: AtomicBool,
 }
 
@@ -52,11 +52,11 @@ fn io_error(volume: Arc<dyn Volume>) -> impl Fn(io::Error) -> OpenError {
 }
 
 impl FixedDisk {
-    /// Reads where everything lies in a volume.
+    /// Reads the regions of a volume and opens it.
     ///
     /// # Errors
-    /// It holds no store, is newer, shorter than it was made, damaged in both copies of its first page, or the disk
-    /// refuses.
+    /// If the volume holds no store, a newer one, one that was cut short or one whose first pages are both damaged, or
+    /// if the disk fails.
     pub(crate) fn open(volume: Arc<dyn Volume>) -> Result<FixedDisk, OpenError> {
         let fails = io_error(volume.clone());
         let size = volume.size().map_err(&fails)?;
@@ -66,7 +66,7 @@ impl FixedDisk {
             let mut page = vec![0; PAGE_BYTES];
             let found = match file.read_at(&mut page, offset) {
                 Ok(read) => Regions::read(&page[..read]),
-                // A sector that cannot be read: the other copy is elsewhere.
+                // The sector cannot be read: the other copy is in a different place.
                 Err(error) => {
                     wrong.push(format!("offset {offset}: {error}"));
                     continue;
@@ -110,13 +110,14 @@ impl FixedDisk {
         Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots) })
     }
 
-    /// Begins a store in a volume: whatever was there before is none from here on, until [`FixedDisk::finish`].
+    /// Begins to create a store in a volume. It overwrites any previous store; the new one exists after
+    /// [`FixedDisk::finish`].
     pub(crate) fn begin(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
         let disk = FixedDisk::with(volume, layout)?;
         let mut zeros = Pages::default();
         zeros.resize(PAGE_BYTES);
         zeros.as_mut().fill(0);
-        // The first pages at last: a cut in between leaves no store, and not half of one.
+        // Invalidate the first pages first: a power cut in between leaves no store, rather than half of one.
         for offset in COPIES {
             disk.log.write_at(&zeros, offset)?;
         }
@@ -131,14 +132,14 @@ impl FixedDisk {
         Ok(disk)
     }
 
-    /// Writes the first pages: from here on there is a store.
+    /// Writes the first pages, which completes the store.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let page = self.layout.page().ok_or(io::ErrorKind::InvalidInput)?;
         for offset in COPIES {
             self.log.write_at(&Pages::of(&page), offset)?;
             self.log.sync()?;
         }
-        // What it says is what is there.
+        // Verify that the page reads back as written.
         let back = read_exact(&*self.buffered, 0, PAGE_BYTES)?;
         if back == page { Ok(()) } else { Err(io::Error::other("the first page does not read back as it was written")) }
     }
@@ -151,7 +152,7 @@ impl FixedDisk {
         Arc::new(Region { file, offset, size_bytes, owner: None })
     }
 
-    /// What a slot holds, whichever segment that is of.
+    /// Returns the content of a slot as a file, whichever segment owns it.
     pub(crate) fn slot_file(&self, slot: u32) -> Arc<dyn DiskFile> {
         let offset = self.layout.slots_offset + u64::from(slot) * self.layout.segment_bytes;
         self.handle((offset, self.layout.segment_bytes), Access::Buffered)
@@ -173,7 +174,7 @@ impl FixedDisk {
     }
 }
 
-/// Gives the volume free, and says so to who still reads.
+/// Guard that unlocks the volume, and invalidates the handles of remaining readers.
 struct VolumeLock {
     slots: Arc<Slots>,
     _volume: Box<dyn Send + Sync>,
@@ -226,7 +227,7 @@ impl Disk for FixedDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let slot = self.slots.by_name.lock().remove(name).ok_or(io::ErrorKind::NotFound)?;
-        // Its bytes stay as they are until the slot is given to another, and can be read until then.
+        // The bytes stay readable until the slot is given to another file.
         self.slots.turns[slot as usize].store(0, Ordering::SeqCst);
         Ok(())
     }
@@ -239,7 +240,7 @@ impl Disk for FixedDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // There are no names: the checkpoint says which segment has which slot.
+        // There are no names: the checkpoint records which segment has which slot.
         Ok(())
     }
 
@@ -281,17 +282,17 @@ impl Disk for FixedDisk {
     }
 }
 
-/// A run of bytes of a volume, as a file.
+/// Range of bytes of a volume, as a file.
 struct Region {
     file: Arc<dyn DiskFile>,
     offset: u64,
     size_bytes: u64,
-    /// Of a slot: which, and the turn in which it was given to this file.
+    /// Slot of the file, and the turn in which it was assigned; `None` for permanent regions.
     owner: Option<(Arc<Slots>, u32, u64)>,
 }
 
 impl Region {
-    /// Whether the slot was given to another file, or may have been.
+    /// Returns whether the slot was, or may have been, given to another file.
     fn is_gone(&self) -> bool {
         let Some((slots, slot, turn)) = &self.owner else { return false };
         let now = slots.turns[*slot as usize].load(Ordering::SeqCst);
@@ -303,7 +304,7 @@ impl DiskFile for Region {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let len = (buffer.len() as u64).min(self.size_bytes.saturating_sub(offset)) as usize;
         let read = self.file.read_at(&mut buffer[..len], self.offset + offset)?;
-        // After the read: what was written to the slot since is not of this file.
+        // Check after the read: anything written to the slot since does not belong to this file.
         fence(Ordering::SeqCst);
         if self.is_gone() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "overwritten, or the store was closed"));
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(old.read_at(&mut byte, 5000).expect_err("gone").kind(), io::ErrorKind::NotFound);
         assert!(old.write_at(&pages(1), 4096).is_err());
         assert_eq!((new.read_at(&mut byte, 5000).expect("read"), byte), (1, [2]));
-        // Nothing is read where another may write.
+        // Nothing is read where another process may write.
         let lock = disk.lock().expect("locked").expect("free");
         drop(lock);
         assert!(new.read_at(&mut byte, 5000).is_err());
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(create(&disk, "segment-5").err().expect("no slot is left").kind(), io::ErrorKind::StorageFull);
         assert_eq!(disk.free_slots(), 0);
         assert!(!disk.put_into_slot("segment-9", 3) && !disk.put_into_slot("segment-9", 5));
-        // Each is filled with its number; none reaches into another.
+        // Each file is filled with its number; no file reaches into another.
         for (n, file) in files.iter().enumerate() {
             for at in (0..file.size().expect("a size")).step_by(PAGE_BYTES) {
                 file.write_at(&pages(n as u8 + 1), at).expect("written");

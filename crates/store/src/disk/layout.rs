@@ -1,5 +1,5 @@
-//! The first two pages of a store of a fixed size: where everything lies in it. Both are the same, are written once,
-//! when the store is made, and last of all; one is enough.
+//! First two pages of a store of a fixed size: the offsets of all its regions. Both pages are equal and are written
+//! once, as the last step of creating the store; either one is enough to open it.
 //!
 //! ```text
 //! offset size field
@@ -18,7 +18,7 @@
 //! 80     8    offset of `recent`
 //! 88     8    bytes of `recent`; 0: there is none
 //! 96     8    offset of the first slot; the others follow it
-//! 104    8    generation: that of a segment is this and its number
+//! 104    8    generation: that of a segment is this plus its number
 //! 112    4    max_streams
 //! 116    4    max_channels
 //! 120    2    retention groups, then of each: text name, u8 1 and text pattern of its streams, or 0; u8 1 and u64
@@ -40,53 +40,54 @@ const MAGIC: &[u8; 8] = b"STRBKFIX";
 const VERSION: u32 = 1;
 const KNOWN_INCOMPATIBLE: u32 = 0;
 const CRC_AT: usize = PAGE_BYTES - 4;
-/// Where the two pages lie.
+/// Offsets of the two pages.
 pub(crate) const COPIES: [u64; 2] = [0, PAGE_BYTES as u64];
 
-/// Where everything lies in a store of a fixed size.
+/// Offsets and sizes of all regions in a store of a fixed size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Regions {
     pub(crate) slots: u32,
-    /// Of the whole.
+    /// Size of the whole store.
     pub(crate) size_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) superblock_offset: u64,
     pub(crate) log_offset: u64,
     pub(crate) log_bytes: u64,
     pub(crate) checkpoint_offset: u64,
-    /// Of each of the two.
+    /// Size of each of the two checkpoints.
     pub(crate) checkpoint_bytes: u64,
     pub(crate) recent_offset: u64,
-    /// 0: there is none.
+    /// Size of `recent`; 0 if there is none.
     pub(crate) recent_bytes: u64,
     pub(crate) slots_offset: u64,
-    /// That of a segment is this and its number: what another store left in the same place has another.
+    /// Generation of the store. That of a segment is this plus its number, so that remains of another store in the same
+    /// place are recognised.
     pub(crate) generation: u64,
     pub(crate) max_streams: u32,
     pub(crate) max_channels: u32,
-    /// For an opening that names none.
+    /// Retention groups for an opening that specifies none.
     pub(crate) groups: Vec<RetentionGroup>,
 }
 
-/// What a page says.
+/// Result of reading a page.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FirstPageState {
     Valid(Regions),
-    /// Of a later version: which.
+    /// Page of a later version; names what is newer.
     Newer(String),
-    /// The magic, and nothing that fits it.
+    /// Page with the magic number but invalid contents, and why.
     Damaged(&'static str),
-    /// Something else.
+    /// Page without the magic number.
     Nothing,
 }
 
-/// The versions and features that this program knows, as messages name them.
+/// Returns the versions and features that this program knows, for messages.
 pub(crate) fn known() -> String {
     format!("layout version {VERSION}, features {KNOWN_INCOMPATIBLE:#x}")
 }
 
 impl Regions {
-    /// A page of it; none: the names of its groups do not fit.
+    /// Encodes the regions as a page. Returns `None` if the groups do not fit.
     pub(crate) fn page(&self) -> Option<Vec<u8>> {
         let mut p = Put::default();
         p.0.extend_from_slice(MAGIC);
@@ -122,7 +123,7 @@ impl Regions {
         Some(p.0)
     }
 
-    /// What a page says; bytes beyond it are not looked at.
+    /// Decodes a page. Bytes after it are ignored.
     pub(crate) fn read(page: &[u8]) -> FirstPageState {
         let Some(page) = page.get(..PAGE_BYTES) else { return FirstPageState::Nothing };
         if !page.starts_with(MAGIC) {
@@ -130,7 +131,7 @@ impl Regions {
         }
         let mut t = Take(&page[MAGIC.len()..]);
         let (version, incompatible) = (t.u32().unwrap_or(0), t.u32().unwrap_or(0));
-        // The magic and the version stay where they are in every version to come.
+        // The magic and the version keep their offsets in every later version.
         if version > VERSION {
             return FirstPageState::Newer(format!("layout version {version}"));
         }
@@ -172,7 +173,7 @@ impl Regions {
         Some(layout)
     }
 
-    /// Offset and bytes of a file that has a region for good.
+    /// Returns the offset and size of a file that has a permanent region.
     pub(crate) fn region(&self, name: &str) -> Option<(u64, u64)> {
         let (a, bytes) = (self.checkpoint_offset, self.checkpoint_bytes);
         let found = match name {
@@ -186,7 +187,7 @@ impl Regions {
         (found.1 > 0).then_some(found)
     }
 
-    /// Regions in order, each behind the one before, on whole pages, all inside.
+    /// Returns whether the regions are in order, do not overlap, consist of whole pages and are within the store.
     fn is_meant(&self) -> bool {
         let regions = [
             (0, COPIES.len() as u64 * PAGE_BYTES as u64),
@@ -307,7 +308,7 @@ mod tests {
         let mut newer = page.clone();
         newer[8] = 2;
         assert_eq!(Regions::read(&newer), FirstPageState::Newer("layout version 2".into()));
-        // With a checksum that fits, whatever the fields say.
+        // With a valid checksum, whatever the fields say.
         let mut random = fastrand::Rng::with_seed(5);
         let mut refused = 0;
         for _ in 0..20_000 {

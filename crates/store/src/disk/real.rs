@@ -1,4 +1,4 @@
-//! The folder of a real file system.
+//! Store in a folder of a real file system.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -12,24 +12,24 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use super::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_full};
 use crate::model::trouble::is_out_of_descriptors;
 
-/// Descriptors that are kept for when the process has no other left.
+/// Number of descriptors kept in reserve for when the process has no other left.
 const KEPT: usize = 2;
 
-/// Mode of a folder that is made: what is recorded is its owner's alone. One that exists keeps its mode.
+/// Mode of created folders: stored data is readable by its owner only. Existing folders keep their mode.
 const FOLDER_MODE: u32 = 0o700;
-/// Mode of files that are made.
+/// Mode of created files.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// A folder.
+/// Folder of a real file system.
 pub(crate) struct RealDisk {
     dir: PathBuf,
-    /// Open, so that its names can be synced whatever else the process has open.
+    /// Handle of the folder, kept open so that its names can be synced even if no descriptor is left.
     handle: File,
     kept: Mutex<Vec<File>>,
 }
 
 impl RealDisk {
-    /// The disk of a folder, made if it is not there.
+    /// Opens a folder, and creates it if it does not exist.
     pub(crate) fn new(dir: &Path) -> io::Result<Self> {
         make_folders(dir)?;
         let handle = File::open(dir)?;
@@ -42,14 +42,14 @@ impl RealDisk {
         let path = self.dir.join(name);
         loop {
             match open_file(&path, options, access) {
-                // One of those that are kept for this.
+                // One of the reserved descriptors was released: try again.
                 Err(error) if is_out_of_descriptors(&error) && self.kept.lock().pop().is_some() => {}
                 opened => return opened,
             }
         }
     }
 
-    /// Takes descriptors to keep, as far as there are any.
+    /// Fills the reserve of descriptors, as far as possible.
     fn keep_descriptors(&self) {
         let mut kept = self.kept.lock();
         while kept.len() < KEPT
@@ -60,7 +60,7 @@ impl RealDisk {
     }
 }
 
-/// Makes a folder and those above it; the names of what is made are durable.
+/// Creates a folder and its parents, and makes their names durable.
 fn make_folders(dir: &Path) -> io::Result<()> {
     let missing: Vec<&Path> =
         dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
@@ -68,7 +68,7 @@ fn make_folders(dir: &Path) -> io::Result<()> {
     for made in missing.into_iter().rev() {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match File::open(above).and_then(|above| above.sync_all()) {
-            // One that may not be read cannot be synced either.
+            // A folder that may not be read cannot be synced either.
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
             _ => {}
         }
@@ -76,14 +76,14 @@ fn make_folders(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file, for [`Access::Log`] past the page cache as well where that works.
+/// Opens a file. For [`Access::Log`], opens it a second time to bypass the page cache, if possible.
 pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) -> io::Result<RealFile> {
     let buffered = options.open(path)?;
     if access == Access::Log {
-        // A second open, so that `create` and `truncate` happened once. Some file systems (tmpfs,
-        // overlays) refuse direct I/O at open, others only at the first write.
-        // From libc, because rustix's `DSYNC` is `O_SYNC` on Linux, which writes the time of the write as well: one more
-        // write to the file system's journal for each unit.
+        // Open a second time, so that `create` and `truncate` take effect only once. Some file systems (tmpfs,
+        // overlays) refuse direct I/O at open, others only at the first write. The flags are from libc because rustix's
+        // `DSYNC` is `O_SYNC` on Linux, which also writes the time of the write: one more write to the file system's
+        // journal for each unit.
         match OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(path) {
             Ok(direct) => return Ok(RealFile { buffered, direct: Some(direct) }),
             Err(error) if is_out_of_descriptors(&error) => return Err(error),
@@ -93,15 +93,15 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) 
     Ok(RealFile { buffered, direct: None })
 }
 
-/// Has what is written over an empty file's pages take their place, where the file system would write a copy (btrfs): a
-/// copy needs space, and a full disk has none. Such a file has no checksums but ours.
+/// Disables copy on write for an empty file (btrfs), so that pages are overwritten in place: a copy needs space, and a
+/// full disk has none. Such a file has no checksums but ours.
 pub(super) fn write_in_place(file: &File) {
-    // Most file systems refuse the flag, and need none.
+    // Most file systems refuse the flag, and do not need it.
     let _ = rustix::fs::ioctl_getflags(file)
         .and_then(|flags| rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW));
 }
 
-/// 128 bits of the system's random numbers.
+/// Returns 128 bits of the system's random numbers.
 pub(crate) fn random_bits() -> io::Result<u128> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -116,7 +116,7 @@ impl Disk for RealDisk {
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(self.dir.join("lock"))?;
-        // A file that holds nothing is soon removed: the folder itself is what counts, where it can be locked.
+        // An empty file is easily removed by hand, so the folder itself is locked too where possible.
         let handle = self.handle.try_clone()?;
         for (what, must) in [(&file, true), (&handle, false)] {
             match what.try_lock() {
@@ -145,10 +145,10 @@ impl Disk for RealDisk {
             let flags = rustix::fs::FallocateFlags::empty();
             match rustix::fs::fallocate(&file.buffered, flags, 0, size_bytes) {
                 Ok(()) => {}
-                // The file system cannot reserve: its size is set, and a full disk shows at the write.
+                // The file system cannot reserve space: set the size only. A full disk then fails the write.
                 Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.buffered.set_len(size_bytes)?,
                 Err(error) => {
-                    // Not left behind half made; the reservation's error is what the caller must see.
+                    // Do not leave a partial file behind. The caller must see the error of the reservation.
                     let _ = std::fs::remove_file(self.dir.join(name));
                     return Err(error.into());
                 }
@@ -186,7 +186,7 @@ impl Disk for RealDisk {
     fn forget_cached_of(&self, names: &[String]) {
         for name in names {
             if let Ok(file) = File::open(self.dir.join(name)) {
-                // A hint only: a file system that ignores it leaves no other way.
+                // Best effort: there is no other way if the file system ignores it.
                 let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
             }
         }
@@ -210,21 +210,21 @@ impl Disk for RealDisk {
     }
 }
 
-/// Holds a folder, until it is dropped.
+/// Guard that unlocks a folder.
 struct FolderLock {
-    /// Shares its lock with the folder's other descriptors, which live on: given free by name.
+    /// Handle whose lock is shared with other descriptors of the folder that outlive it, so it is unlocked explicitly.
     handle: File,
     _file: File,
 }
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // Nothing can be done about an error: the lock goes with the process.
+        // An error cannot be handled: the lock ends with the process.
         let _ = self.handle.unlock();
     }
 }
 
-/// A file, and for [`Access::Log`] where the file system can, a second handle past the page cache.
+/// Open file. For [`Access::Log`] it has a second handle that bypasses the page cache, if the file system allows it.
 pub(super) struct RealFile {
     buffered: File,
     direct: Option<File>,
@@ -241,7 +241,7 @@ impl DiskFile for RealFile {
             Some(direct) => {
                 debug_assert!(bytes.len().is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES as u64));
                 match direct.write_all_at(bytes, offset) {
-                    // Refused for its alignment or altogether (EINVAL): the page cache and one sync do.
+                    // Refused for its alignment, or altogether (EINVAL): use the page cache and one sync instead.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         self.buffered.write_all_at(bytes, offset)?;
                         self.buffered.sync_data()
@@ -263,13 +263,13 @@ impl DiskFile for RealFile {
     }
 
     fn forget_cached(&self) {
-        // A hint only: a file system that ignores it shows what it was given.
+        // Best effort: a file system that ignores it returns cached data.
         let _ = rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed);
     }
 
     fn is_linked(&self) -> bool {
-        // Nothing but the count of names is asked for. Who asks for the time of the last write as well makes Linux 6.13
-        // and later store a time of its own with the next one, where writes within a tick share one.
+        // Request nothing but the link count. Asking for the modification time as well makes Linux 6.13 and later store
+        // a fine-grained time with the next write, where writes within a tick share one.
         let about = statx(&self.buffered, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
         match about {
             Ok(about) => about.stx_nlink > 0,

@@ -1,5 +1,5 @@
-//! Pages that a disk cannot give back any more: a bad sector, or one whose own checksum does not hold. Who looks for what
-//! is left reads on behind them.
+//! Pages that a disk can no longer read: a bad sector, or one that fails the disk's own checksum. Recovery and repair
+//! continue reading after them.
 
 use std::io;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use super::{DiskFile, PAGE_BYTES, Pages};
 use crate::model::trouble::is_unreadable;
 
-/// What stands for bytes that cannot be read: no checksum of a page of them holds.
+/// Byte that replaces unreadable bytes: no checksum of a page filled with it is valid.
 const FILLER: u8 = 0xFF;
 
-/// Reads until the buffer is full or the file ends, as `read` does at offsets. Pages that cannot be read are told, and
-/// filled with what no checksum fits. Returns how many bytes there are.
+/// Reads until the buffer is full or the file ends, with `read` at offsets. Pages that cannot be read are passed to
+/// `tell` and filled with bytes that match no checksum. Returns the number of bytes available.
 ///
 /// # Errors
-/// All others of `read`.
+/// All other errors of `read`.
 pub(crate) fn read_around(
     buffer: &mut [u8],
     offset: u64,
@@ -47,7 +47,7 @@ pub(crate) fn read_around(
     Ok(done)
 }
 
-/// Pages that could not be read: file, offset and why, each once.
+/// Unreadable pages found so far: file, offset and reason, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadablePages(Arc<Mutex<Vec<(String, u64, String)>>>);
 
@@ -59,18 +59,18 @@ impl UnreadablePages {
         }
     }
 
-    /// Those so far, which are not told again.
+    /// Returns and clears the pages found so far.
     pub(crate) fn take(&self) -> Vec<(String, u64, String)> {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// A file that is read around them. It ends where its size says.
+    /// Wraps a file so that unreadable pages are noted and filled. It ends at its size.
     pub(crate) fn around(&self, name: &str, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         let (name, pages) = (name.to_owned(), self.clone());
         let read = move |file: &dyn DiskFile, buffer: &mut [u8], offset: u64| {
             let tell = |page, error: &io::Error| pages.note(&name, page, error);
             let done = read_around(buffer, offset, |part, at| file.read_at(part, at), tell)?;
-            // A last page that cannot be read is no longer than the file.
+            // An unreadable last page must not extend the file.
             let left = file.size()?.saturating_sub(offset);
             Ok(done.min(usize::try_from(left).unwrap_or(usize::MAX)))
         };
@@ -78,7 +78,7 @@ impl UnreadablePages {
     }
 }
 
-/// A file that is read in a way of its own.
+/// File with a custom read function.
 pub(crate) struct ReadBy<R> {
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) read: R,
@@ -110,7 +110,7 @@ impl<R: Fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<usize> + Send + Sync> Di
 mod tests {
     use super::*;
 
-    /// Three pages, the second of which is bad; the third ends early.
+    /// Reads three pages: the second is bad and the third ends early.
     fn read(part: &mut [u8], at: u64) -> io::Result<usize> {
         let (page, end) = (PAGE_BYTES as u64, 2 * PAGE_BYTES as u64 + 10);
         let count = (part.len() as u64).min(end.saturating_sub(at)) as usize;

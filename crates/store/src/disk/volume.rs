@@ -1,4 +1,4 @@
-//! Volumes: one run of bytes of a fixed size that holds a whole store: a file, a block device, or memory.
+//! Volumes: a fixed-size range of bytes that holds a whole store. It can be a file, a block device or memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,31 +12,32 @@ use parking_lot::RwLock;
 use super::real::{FILE_MODE, open_file, random_bits, write_in_place};
 use super::{Access, DiskFile, Pages};
 
-/// One run of bytes that holds a whole store.
+/// Range of bytes that holds a whole store.
 pub(crate) trait Volume: Send + Sync {
-    /// As messages name it.
+    /// Returns the name of the volume for messages.
     fn path(&self) -> String;
 
-    /// Takes it for this process until the returned value is dropped; none: another has it.
+    /// Locks the volume for this process until the returned value is dropped. Returns `None` if another process holds
+    /// the lock.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
 
-    /// Opens it to read and write.
+    /// Opens the volume for reading and writing.
     fn open(&self, access: Access) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Lets go of what is cached of it.
+    /// Drops cached contents of the volume.
     fn forget_cached(&self);
 
-    /// What tells it from a copy.
+    /// Returns a number that differs in a copy of the volume.
     fn identity(&self) -> io::Result<u64>;
 
-    /// 128 random bits.
+    /// Returns 128 random bits.
     fn random(&self) -> io::Result<u128>;
 }
 
-/// A file or a block device.
+/// File or block device.
 pub(crate) struct FileVolume {
     path: PathBuf,
 }
@@ -47,14 +48,14 @@ impl FileVolume {
     }
 }
 
-/// Whether a path names a block device.
+/// Returns whether a path names a block device.
 pub(crate) fn is_device(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.file_type().is_block_device())
 }
 
-/// Bytes of a file or device.
+/// Returns the size of a file or device in bytes.
 pub(crate) fn size_of(file: &File) -> io::Result<u64> {
-    // What a device's metadata says of its size is 0.
+    // The metadata of a device gives 0 as its size.
     let mut file = file;
     file.seek(SeekFrom::End(0))
 }
@@ -68,7 +69,7 @@ impl Volume for FileVolume {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if is_device(&self.path)? {
-            // The kernel refuses a device that is mounted, or that another claims in the same way.
+            // The kernel refuses a device that is mounted, or that another process has opened in the same way.
             options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
         }
         let file = match options.open(&self.path) {
@@ -92,7 +93,7 @@ impl Volume for FileVolume {
 
     fn forget_cached(&self) {
         if let Ok(file) = File::open(&self.path) {
-            // A hint only: a file system that ignores it leaves no other way.
+            // Best effort: there is no other way if the file system ignores it.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
     }
@@ -107,12 +108,12 @@ impl Volume for FileVolume {
     }
 }
 
-/// Makes a file of exactly this size, all of it allocated and zeros, or empties one that is there.
+/// Creates a file of exactly this size, allocated and filled with zeros, or overwrites an existing one.
 pub(crate) fn allocate(path: &Path, size_bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
     write_in_place(&file);
     match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size_bytes) {
-        // The file system cannot reserve: written once, it is there.
+        // The file system cannot reserve space: writing zeros once allocates it.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
             io::copy(&mut io::repeat(0).take(size_bytes), &mut &file)?;
         }
@@ -121,7 +122,7 @@ pub(crate) fn allocate(path: &Path, size_bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A region of memory that holds a store: it lasts as long as the region does. Clones share it.
+/// Region of memory that holds a store for as long as the region exists. Clones share it.
 #[derive(Clone)]
 pub struct MemoryRegion {
     bytes: Arc<RwLock<Vec<u8>>>,
@@ -135,33 +136,33 @@ impl std::fmt::Debug for MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// So many bytes, all zeros.
+    /// Creates a region of zeros.
     pub fn new(size_bytes: usize) -> MemoryRegion {
         MemoryRegion::from_bytes(vec![0; size_bytes])
     }
 
-    /// A region with this content: what [`MemoryRegion::to_bytes`] gave, from memory that outlives a process.
+    /// Creates a region from the result of [`MemoryRegion::to_bytes`], for memory that outlives a process.
     pub fn from_bytes(bytes: Vec<u8>) -> MemoryRegion {
         MemoryRegion { bytes: Arc::new(RwLock::new(bytes)), locked: Arc::default() }
     }
 
-    /// Its content now.
+    /// Returns a copy of the current content.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.bytes.read().len() as u64
     }
 
-    /// Whether nothing was ever written to it.
+    /// Returns whether all bytes are zero.
     pub(crate) fn is_blank(&self) -> bool {
         self.bytes.read().iter().all(|byte| *byte == 0)
     }
 }
 
-/// Gives a region free.
+/// Guard that unlocks a region.
 struct MemoryLock(Arc<AtomicBool>);
 
 impl Drop for MemoryLock {
@@ -191,7 +192,7 @@ impl Volume for MemoryRegion {
     fn forget_cached(&self) {}
 
     fn identity(&self) -> io::Result<u64> {
-        // A copy cannot be told from what it is a copy of.
+        // A copy cannot be distinguished from its original.
         Ok(0)
     }
 

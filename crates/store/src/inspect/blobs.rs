@@ -12,7 +12,7 @@ use crate::model::value::Value;
 use crate::segment::SegmentHeader;
 use crate::segment::directory::file_name;
 
-/// Where a blob is read: its first chunk, the next one, the checksum so far, and whether all so far was whole.
+/// Progress of reading a blob: its first chunk, the next one, the checksum so far, and whether all so far was intact.
 struct Under {
     start: u32,
     next: u32,
@@ -20,8 +20,8 @@ struct Under {
     whole: bool,
 }
 
-/// Looks at a segment of blobs. What of it the checkpoint counts was durable as whole chunks, unless a cut came in
-/// between; behind that lies what may not be whole.
+/// Inspects a segment of blobs. The bytes that the checkpoint counts were durable as whole chunks, unless the segment
+/// was torn by a crash; the bytes behind them may be incomplete.
 pub(super) fn walk(
     name: &str,
     file: &StoreFile,
@@ -101,7 +101,7 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// Takes down which blobs the cells of a column name.
+/// Collects the blobs that the cells of a column name.
 pub(super) fn take_named(column: &Column, found: &mut Inspection) {
     if matches!(&column.values, ColumnValues::Array { kind, .. } if kind.is_blob()) {
         let cells = (0..column.values.len()).filter_map(|row| column.cell(row).ok());
@@ -112,7 +112,7 @@ pub(super) fn take_named(column: &Column, found: &mut Inspection) {
     }
 }
 
-/// Lists the blobs that cells name and that are not whole; those whose segments went are expired.
+/// Lists blobs that cells name and that are not intact; blobs whose segments were removed are expired.
 pub(super) fn check_named(found: &mut Inspection) {
     let segments: std::collections::BTreeSet<u64> =
         found.segments.iter().filter(|segment| segment.blobs.is_some()).map(|segment| segment.id).collect();

@@ -1,33 +1,33 @@
-//! How a store's space is used, drawn in at most 80 columns.
+//! A picture of a store's use of space, in at most 80 columns.
 
 use std::fmt::Write;
 
 use super::report::{instant, size};
 use super::{Inspection, SegmentUse, StreamUse};
 
-/// Cells that the ages of a stream are drawn in: segments from the oldest to the newest.
+/// Number of cells for the ages of a stream: segments from the oldest to the newest.
 pub(super) const AGE_CELLS: usize = 40;
-/// Cells of the bar of all bytes, and of segments of a group.
+/// Number of cells in the bar of all bytes, and in that of a group's segments.
 const BAR_CELLS: usize = 72;
 const SEGMENT_CELLS: usize = 60;
-/// Streams that are drawn: those with the most bytes.
+/// Max number of streams drawn: those with the most bytes.
 const STREAMS_DRAWN: usize = 12;
-/// Retention groups that are drawn.
+/// Max number of retention groups drawn.
 const GROUPS_DRAWN: usize = 16;
-/// Characters of a name.
+/// Max number of characters in a name.
 const NAME_CHARS: usize = 24;
 const GROUP_CHARS: usize = 12;
 
-/// How a store is drawn.
+/// Style of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picture {
-    /// In ASCII, without colours: for files and pipes.
+    /// ASCII without colours, for files and pipes.
     Plain,
-    /// With blocks and colours: for a terminal.
+    /// Block characters and colours, for a terminal.
     Terminal,
 }
 
-/// What bytes are used for: name, sign in ASCII, sign in a terminal, colour.
+/// Uses of bytes: name, sign in ASCII, sign in a terminal, colour.
 const USES: [(&str, char, char, u8); 6] = [
     ("log", 'L', '█', 34),
     ("blocks", '#', '█', 32),
@@ -38,7 +38,7 @@ const USES: [(&str, char, char, u8); 6] = [
 ];
 
 impl Picture {
-    /// Draws what was found.
+    /// Draws the result of an inspection.
     pub fn draw(self, found: &Inspection) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -55,7 +55,7 @@ impl Picture {
         }
     }
 
-    /// A sign for a share of 0 to 1: nothing only for 0.
+    /// Returns the sign for a share of 0 to 1; the empty sign only for 0.
     fn level(self, share: f64, plain: &[char], terminal: &[char]) -> char {
         let signs = if self == Picture::Plain { plain } else { terminal };
         let most = signs.len() - 1;
@@ -65,7 +65,7 @@ impl Picture {
         }
     }
 
-    /// One bar of all bytes.
+    /// Draws one bar of all bytes.
     fn space(self, found: &Inspection, out: &mut String) -> std::fmt::Result {
         let rest = |sealed: bool| -> u64 {
             let segments = found.segments.iter().filter(|s| s.sealed == sealed);
@@ -91,7 +91,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Segments of each group, oldest first: how full of blocks.
+    /// Draws how full of blocks the segments of each group are, oldest first.
     fn segments(self, found: &Inspection, out: &mut String) -> std::fmt::Result {
         let mut groups: Vec<(&str, Vec<&SegmentUse>)> = Vec::new();
         for segment in &found.segments {
@@ -131,7 +131,7 @@ impl Picture {
         Ok(())
     }
 
-    /// The streams with the most bytes: in which segments they lie.
+    /// Draws in which segments the streams with the most bytes lie.
     fn streams(self, found: &Inspection, out: &mut String) -> std::fmt::Result {
         let mut streams: Vec<&StreamUse> = found.streams.values().collect();
         streams.sort_by_key(|stream| std::cmp::Reverse(stream.block_bytes));
@@ -162,12 +162,12 @@ const LEVELS_TERMINAL: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '�
 const SHADES_PLAIN: [char; 5] = [' ', '.', ':', '+', '#'];
 const SHADES_TERMINAL: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
-/// Bytes of blocks or blobs.
+/// Returns the bytes of blocks or blobs.
 fn used_bytes(segment: &SegmentUse) -> u64 {
     segment.blobs.map_or(segment.block_bytes, |(_, bytes)| bytes)
 }
 
-/// A name in so many characters at most.
+/// Truncates a name to `chars` characters.
 fn cut(name: &str, chars: usize) -> String {
     match name.chars().count() > chars {
         true => name.chars().take(chars - 1).chain(['…']).collect(),
@@ -175,7 +175,7 @@ fn cut(name: &str, chars: usize) -> String {
     }
 }
 
-/// Divides cells in proportion; what is not nothing has at least one.
+/// Divides cells in proportion to bytes; anything above 0 has at least one.
 fn shares(bytes: &[u64], cells: usize) -> Vec<usize> {
     let total: u64 = bytes.iter().sum();
     if total == 0 {
@@ -183,7 +183,7 @@ fn shares(bytes: &[u64], cells: usize) -> Vec<usize> {
     }
     let exact = |bytes: u64| bytes as f64 * cells as f64 / total as f64;
     let mut shares: Vec<usize> = bytes.iter().map(|b| (exact(*b) as usize).max(usize::from(*b > 0))).collect();
-    // What is left, or too much, goes to and from the largest.
+    // The largest absorbs the remainder.
     if let Some(largest) = (0..bytes.len()).max_by_key(|i| bytes[*i]) {
         let others: usize = shares.iter().sum::<usize>() - shares[largest];
         shares[largest] = cells.saturating_sub(others);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!([count('L'), count('#'), count('='), count('.'), count('s')], [1, 35, 34, 1, 1]);
         assert!(plain.contains("up to 3 a cell"), "{plain}");
         let data = plain.lines().find(|line| line.starts_with("  data")).unwrap();
-        // Three segments a cell: empty, half full, full.
+        // Three segments per cell: empty, half full, full.
         assert_eq!(data.trim_end(), format!("  data         {}", "=".repeat(50)));
         let heaviest = plain.lines().find(|line| line.contains("größe.xxx")).unwrap();
         assert_eq!(heaviest, format!("  {}{}    1.2 MiB  größe.{}…", " ".repeat(19), "#".repeat(21), "x".repeat(17)));

@@ -1,4 +1,4 @@
-//! Where the bytes lie: files of a folder, or parts of a store of a fixed size.
+//! Location of the data: files of a folder, or parts of a store of a fixed size.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ use crate::disk::unreadable::read_around;
 use crate::disk::volume::size_of;
 use crate::disk::{PAGE_BYTES, read_full};
 
-/// A store, read without opening it.
+/// Store that is read without opening it.
 pub(super) enum StorePlace {
     Folder(PathBuf),
     Fixed(Arc<File>, Box<Regions>),
 }
 
-/// A file of a folder, or what is in its stead.
+/// File of a folder, or the corresponding part of a fixed size.
 pub(super) struct StoreFile {
     file: Arc<File>,
     start: u64,
@@ -27,8 +27,8 @@ pub(super) struct StoreFile {
 }
 
 impl StoreFile {
-    /// Fills `bytes` from an offset as far as it goes; returns what was read. What stands for a page that cannot be read
-    /// fits no checksum, and is damage to who looks at it.
+    /// Reads up to `len` bytes at an offset, up to the end. A page that cannot be read is replaced by bytes that
+    /// match no checksum, so the caller finds damage.
     pub(super) fn read_at<'b>(&self, bytes: &'b mut Vec<u8>, offset: u64, len: usize) -> io::Result<&'b [u8]> {
         bytes.resize((len as u64).min(self.size.saturating_sub(offset)) as usize, 0);
         let read =
@@ -39,7 +39,7 @@ impl StoreFile {
     }
 }
 
-/// What a first page is called in a list of damage.
+/// Name of a first page in a list of damage.
 const FIRST_PAGE: &str = "first page";
 
 impl StorePlace {
@@ -76,7 +76,7 @@ impl StorePlace {
         Ok(StorePlace::Fixed(file, Box::new(layout)))
     }
 
-    /// Names of the files of a folder; those of a fixed size that are always there.
+    /// Returns the names of the files of a folder, or of the parts that every fixed size has.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let StorePlace::Folder(folder) = self else {
             return Ok([names::SUPERBLOCK, names::LOG, names::CHECKPOINTS[0], names::CHECKPOINTS[1]]
@@ -91,7 +91,7 @@ impl StorePlace {
         Ok(names)
     }
 
-    /// A file by its name.
+    /// Returns a file by its name.
     pub(super) fn part(&self, name: &str) -> io::Result<StoreFile> {
         match self {
             StorePlace::Folder(folder) => {
@@ -105,7 +105,7 @@ impl StorePlace {
         }
     }
 
-    /// A slot; none where there are none, or not as many.
+    /// Returns a slot, or `None` if there are no slots or too few.
     pub(super) fn slot(&self, slot: u32) -> Option<StoreFile> {
         let StorePlace::Fixed(file, layout) = self else { return None };
         let start = layout.slots_offset + u64::from(slot) * layout.segment_bytes;

@@ -1,4 +1,4 @@
-//! Statistics pyramids of a settled segment, compared with those that its blocks give.
+//! Statistics pyramids of a compacted segment, compared with those computed from its blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::model::stream::{Stream, StreamId};
 use crate::segment::pyramid::PyramidBuilder;
 use crate::segment::{Footer, IndexEntry, Trailer};
 
-/// Makes each pyramid again from the statistics of its stream's blocks. One whose blocks are damaged, which is
-/// listed already, is passed over.
+/// Recomputes each pyramid from the statistics of its stream's blocks and compares it. Skips one whose blocks are
+/// damaged, which is listed already.
 pub(super) fn verify(
     name: &str,
     file: &StoreFile,
@@ -45,7 +45,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// The pyramid of a stream as settle makes it; none where a block does not read.
+/// Computes the pyramid of a stream as compaction does. Returns `None` if a block cannot be read.
 fn of_blocks(file: &StoreFile, stream: &Stream, entries: &[IndexEntry]) -> io::Result<Option<PyramidBuilder>> {
     let (mut builder, mut bytes) = (PyramidBuilder::default(), Vec::new());
     let stream = Arc::new(stream.clone());

@@ -1,4 +1,4 @@
-//! What was found, as text.
+//! Text report of an inspection.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Inspection;
 use crate::model::calendar::CivilTime;
 use crate::segment;
 
-/// Bytes with a unit.
+/// Formats bytes with a unit.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -82,7 +82,7 @@ impl fmt::Display for Inspection {
         }
         writeln!(f, "\n{:>8} {:>12} {:>8} {:>10} {:>8}  stream", "channels", "rows", "blocks", "bytes", "B/point")?;
         for stream in self.streams.values() {
-            // Without reading the blocks every cell is taken for a value.
+            // Unless the blocks were read, count every cell as a value.
             let points = stream.points.unwrap_or(stream.rows * stream.channels as u64);
             let per_point =
                 if points == 0 { "–".into() } else { format!("{:.3}", stream.block_bytes as f64 / points as f64) };

@@ -18,25 +18,25 @@ use crate::open::missing::wrong_size;
 use crate::segment::directory::file_name;
 use crate::segment::{self, Footer, GROUP_HEADER_BYTES, GroupHeader, SegmentHeader, Trailer};
 
-/// Whether a file of a store is a segment.
+/// Returns whether a file of a store is a segment.
 pub(super) fn is_segment(name: &str) -> bool {
     name.starts_with("segment-") && name.ends_with(".sbs")
 }
 
-/// The number that the name of a segment's file says; 0, which no segment has, where it says none.
+/// Returns the number in the name of a segment's file, or 0, which no segment has, if there is none.
 pub(super) fn number_of(name: &str) -> u64 {
     let number = name.strip_prefix("segment-").and_then(|name| name.strip_suffix(".sbs"));
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Whether anything was written to a segment; none: it is not even a page long.
+/// Returns whether anything was written to a segment, or `None` if it is shorter than a page.
 pub(super) fn is_begun(file: &StoreFile) -> io::Result<Option<bool>> {
     let mut bytes = Vec::new();
     let page = file.read_at(&mut bytes, 0, PAGE_BYTES)?;
     Ok((page.len() == PAGE_BYTES).then(|| page.iter().any(|byte| *byte != 0)))
 }
 
-/// A segment under inspection.
+/// Segment being inspected.
 struct Walk<'a> {
     name: &'a str,
     file: &'a StoreFile,
@@ -44,11 +44,11 @@ struct Walk<'a> {
     header: SegmentHeader,
     usage: SegmentUse,
     bytes: Vec<u8>,
-    /// Bytes that were durable at the checkpoint: what of them does not fit was not cut short.
+    /// Bytes that were durable at the checkpoint: invalid data in them is damage, not a write cut short.
     durable: u64,
 }
 
-/// Looks at one segment, of which the checkpoint may say something.
+/// Inspects one segment, which the checkpoint may list.
 pub(super) fn read(
     name: &str,
     file: &StoreFile,
@@ -85,7 +85,7 @@ pub(super) fn read(
             }
             Ok(())
         }
-        // Made and not begun: the header is written with the first group.
+        // Created and not begun: the header is written with the first group.
         Err(_) if page.iter().all(|byte| *byte == 0) => {
             if let Some(known) = known.filter(|known| known.bytes > 0)
                 && found.damage.last().is_none_or(|damage| damage.file != name)
@@ -102,7 +102,7 @@ pub(super) fn read(
     }
 }
 
-/// Looks at the segment that the checkpoint has in a slot.
+/// Inspects the segment that the checkpoint has in a slot.
 pub(super) fn read_slot(
     (id, generation): (u64, u64),
     file: &StoreFile,
@@ -116,10 +116,11 @@ pub(super) fn read_slot(
             return blobs::walk(&name, file, header, Some(listed), depth, found);
         }
         Ok(header) if (header.id, header.generation) == (id, generation) => {
-            // What is at the end of a slot that goes on is of its last turn, or of a finish that was cut short.
+            // Data at the end of an open segment's slot is from the slot's previous use, or from an interrupted
+            // `finish`.
             return walk(&name, file, header, (listed.bytes, listed.sealed), depth, found);
         }
-        // Made and not begun: what was there before is there still.
+        // Created and not begun: the slot still has its previous contents.
         _ if listed.bytes == 0 => {}
         Ok(header) => found.damaged(&name, 0, format!("the header of segment {} in its slot", header.id)),
         Err(error) => found.damaged(&name, 0, reason(&error)),
@@ -178,7 +179,7 @@ fn walk(
     Ok(())
 }
 
-/// Epoch of the first block of a group; 0: it cannot be read.
+/// Returns the epoch of the first block of a group, or 0 if it cannot be read.
 fn epoch_of(body: &[u8]) -> u32 {
     block::headers(body).next().and_then(Result::ok).map_or(0, |(_, header)| header.epoch)
 }
@@ -195,7 +196,7 @@ fn name_streams(footer: &Footer, found: &mut Inspection) {
 }
 
 impl Walk<'_> {
-    /// The footer; none while the segment is open or where it is damaged.
+    /// Reads the footer. Returns `None` while the segment is open, or if the footer is damaged.
     fn footer(&mut self, found: &mut Inspection) -> io::Result<Option<(Trailer, Footer)>> {
         let at = self.size.saturating_sub(PAGE_BYTES as u64);
         let trailer = match segment::read_trailer(self.file.read_at(&mut self.bytes, at, PAGE_BYTES)?) {
@@ -207,7 +208,7 @@ impl Walk<'_> {
             }
         };
         if (trailer.segment, trailer.generation) != (self.header.id, self.header.generation) {
-            // Left by what was in this place before.
+            // Left over from the previous use of this place.
             return Ok(None);
         }
         let footer = self.file.read_at(&mut self.bytes, trailer.footer_offset, trailer.footer_bytes)?;
@@ -220,7 +221,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks the groups up to `end`, or while they go on; returns the offsets of blocks.
+    /// Reads the groups up to `end`, or as long as they follow each other. Returns the offsets of blocks.
     fn groups(&mut self, end: Option<u64>, depth: Depth, found: &mut Inspection) -> io::Result<BTreeSet<u64>> {
         let (mut at, mut index, mut places) = (PAGE_BYTES as u64, 0, BTreeSet::new());
         let mut epoch = 0;
@@ -234,10 +235,10 @@ impl Walk<'_> {
                     let mut bytes = std::mem::take(&mut self.bytes);
                     let whole = self.file.read_at(&mut bytes, at, group.length_bytes)?;
                     match group.body(whole) {
-                        // Left by an opening whose last groups were cut short, behind those of a later one.
+                        // Left by an earlier opening whose last groups were cut short, behind those of a later one.
                         Ok(body) if end.is_none() && at >= self.durable && epoch_of(body) < epoch => break,
                         Ok(body) => self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found),
-                        // Cut short by a crash, if nothing follows.
+                        // Cut short by a crash, if no group follows.
                         Err(_)
                             if end.is_none()
                                 && at >= self.durable
@@ -247,7 +248,7 @@ impl Walk<'_> {
                         }
                         Err(error) => {
                             found.damaged(self.name, at, reason(&error));
-                            // What of its blocks is whole is counted all the same.
+                            // Its intact blocks count all the same.
                             let body = whole.get(GROUP_HEADER_BYTES..).unwrap_or_default();
                             self.blocks(body, at + GROUP_HEADER_BYTES as u64, depth, &mut places, found);
                         }
@@ -278,7 +279,7 @@ impl Walk<'_> {
         Ok(self.next_group(from, index, None)?.is_some())
     }
 
-    /// The next group of this segment after `index`: its offset and number.
+    /// Returns offset and number of the segment's next group after `index`.
     fn next_group(&mut self, from: u64, index: u32, end: Option<u64>) -> io::Result<Option<(u64, u32)>> {
         let mut at = from;
         while at < end.unwrap_or(self.size) {
@@ -294,7 +295,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Looks at the blocks of a group.
+    /// Inspects the blocks of a group.
     fn blocks(&mut self, body: &[u8], base: u64, depth: Depth, places: &mut BTreeSet<u64>, found: &mut Inspection) {
         for block in block::headers(body) {
             let (range, header) = match block {
@@ -343,7 +344,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Counts a block: its own header, or one for each part of a mixed one.
+    /// Counts a block, given its own header, or one for each part of a mixed one.
     fn count<'h>(
         &mut self,
         length_bytes: usize,
@@ -382,7 +383,7 @@ fn add_points(stream: StreamId, channels: usize, points: u64, found: &mut Inspec
     usage.points = Some(usage.points.unwrap_or(0) + points);
 }
 
-/// Decodes every value of a block and compares its statistics; returns its channels and points.
+/// Decodes every value of a block and compares its statistics. Returns its channels and points.
 fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), FormatError> {
     let block = Block::read(bytes)?;
     if let Some(begun) = block::begin(bytes)? {
@@ -397,7 +398,7 @@ fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), For
         return Err(FormatError::Malformed { what: "the header's times are not those of its rows" });
     }
     times.set(&stamps, stamps.is_sorted(), &[]);
-    // One column at a time: a wide block is never in memory as a whole.
+    // Decode one column at a time, so that a wide block is never in memory as a whole.
     for index in 0..types.len() {
         let column = block.column_as_stored(index)?;
         blobs::take_named(&column, inspection);
@@ -410,7 +411,7 @@ fn verify(bytes: &[u8], inspection: &mut Inspection) -> Result<(usize, u64), For
     Ok((types.len(), points))
 }
 
-/// Whether counts and samples agree, bit by bit; sums and integrals depend on the order of summation.
+/// Compares counts and samples bit by bit; sums and integrals depend on the order of summation and are ignored.
 fn agree(a: &ColumnStatistics, b: &ColumnStatistics) -> bool {
     let counts = |s: &ColumnStatistics| [s.rows, s.absent, s.unchanged, s.unknowns, s.nans, s.infinities];
     let samples = |s: &ColumnStatistics| [s.first, s.last, s.min, s.max].map(|s| s.map(|s| (s.value.bits(), s.time)));

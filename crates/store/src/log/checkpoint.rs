@@ -1,7 +1,7 @@
-//! Checkpoints: what recovery knows without the log. Two files, `checkpoint.a` and `checkpoint.b`; one holds a
-//! base and the deltas since, each a *part* of whole pages; when the deltas outgrow the base a new base goes
-//! to the other file. The superblock names the file, how many of its bytes count and the chain of its last
-//! part, so a part cut short was never there.
+//! Checkpoints: the state from which recovery begins, without the log. There are two files, `checkpoint.a` and
+//! `checkpoint.b`. One holds a base and the deltas since, each a *part* of whole pages. When the deltas outgrow the
+//! base, a new base is written to the other file. The superblock names the file, the number of valid bytes and the
+//! chain of the last part, so a truncated part never counts.
 //!
 //! ```text
 //! part:   0 4 magic "SBCP" · 4 4 kind: 1 base, 2 delta · 8 8 bytes of entries · 16 8 chain of the part before
@@ -13,17 +13,19 @@
 //!               segment, u64 first row in that, u8 1 and of the newest block u64 first row, u32 rows, u32
 //!               offset, u32 bytes, u32 part (ffffffff: none), u8 whether time ascends, i64 time min, i64 time
 //!               max, or 0; u16 channels, of each u64 row before which its newest value lies (0: none)
-//!   3 segment   u64 id, u8 lower half of the group's number, u8 flags (1 sealed, 2 settle leaves it as it is, 4 made by
-//!               settle, 8 blobs, 16 its file was found missing or cut, and the gap is told), u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max, i64 stored first, i64 stored
-//!               last, u8 upper half of the number; of one made by settle u64 first and u64 last of the numbers that it
-//!               stands for; in a store of a fixed size u32 slot
-//!   4 expired   u64 id of a segment that is no more, or not yet one: settle is writing it
+//!   3 segment   u64 id, u8 lower half of the group's number, u8 flags (1 sealed, 2 excluded from compaction,
+//!               4 made by compaction, 8 blobs, 16 its file was found missing or cut, and the gap is recorded),
+//!               u64 bytes, u64 blocks, u64 points, i64 time min, i64 time max, i64 stored first, i64 stored last,
+//!               u8 upper half of the number; of one made by compaction u64 first and u64 last of the numbers that it
+//!               replaces; in a store of a fixed size u32 slot
+//!   4 expired   u64 id of a segment that was removed, or is not one yet: compaction is writing it
 //!   5 group     as the record of a retention group (crate::catalog::group), ahead of its streams
-//!   6 sequence  which frames of a stream were seen, by their sequences (crate::append::sequence::saved), behind its position; only
-//!               where the superblock has the incompatible feature 1. Of a stream without one only the position is known
+//!   6 sequence  which frames of a stream were seen, by their sequences (crate::append::sequence::saved), after its
+//!               position; only if the superblock has the incompatible feature 1. Of a stream without this entry
+//!               only the position is known
 //! ```
-//! Entries state what is, so a later one replaces an earlier one. The chain of a part is FNV-1a (64 bits) over
-//! its first 32 bytes.
+//! Entries are complete, so a later one replaces an earlier one. The chain of a part is FNV-1a (64 bits) over its first
+//! 32 bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use crate::model::trouble::is_full;
 use crate::segment::directory::BlockRef;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBCP");
-/// Bytes of a part's header.
+/// Size of a part's header in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
 
 /// Kinds of entries.
@@ -47,36 +49,36 @@ pub(crate) const EXPIRED: u8 = 4;
 pub(crate) const GROUP: u8 = 5;
 pub(crate) const SEQUENCE: u8 = 6;
 
-/// Bytes that a segment takes in a checkpoint: its entry, and that it is no more.
+/// Bytes that a segment takes in a checkpoint, including the entry for its removal.
 pub(crate) const SLOT_BYTES: u64 = 101;
 
-/// Entries under way.
+/// Entries to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Entries(Put);
 
 impl Entries {
-    /// Adds one.
+    /// Appends an entry.
     pub(crate) fn put(&mut self, kind: u8, body: &[u8]) {
         self.0.u8(kind);
         self.0.u32(body.len() as u32);
         self.0.0.extend_from_slice(body);
     }
 
-    /// Bytes that an entry takes beside its body.
+    /// Bytes that an entry takes in addition to its body.
     pub(crate) const HEAD_BYTES: usize = 5;
 
-    /// Bytes of a part that holds them.
+    /// Returns the size of a part with these entries, in bytes.
     fn part_bytes(&self) -> u64 {
         (HEADER_BYTES + self.0.0.len()).next_multiple_of(PAGE_BYTES) as u64
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.0.is_empty()
     }
 }
 
-/// Where a stream goes on after its last row in a segment, and what of it is there.
+/// Position at which a stream continues after its last row in a segment, and a summary of its rows there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) stream: u32,
@@ -85,20 +87,20 @@ pub(crate) struct Position {
     pub(crate) sealed: SealedRows,
 }
 
-/// What is known of a stream's rows in segments.
+/// Summary of a stream's rows in segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SealedRows {
     /// Whether `time` ascends from row to row.
     pub(crate) sorted: bool,
-    /// Smallest and largest `time`, also of what was expired; min > max: none.
+    /// Smallest and largest `time`, including expired rows; min > max if there are none.
     pub(crate) time: (i64, i64),
-    /// The newest segment with a block of it.
+    /// Newest segment with a block of the stream.
     pub(crate) newest_segment: u64,
-    /// First row in that segment: what recovery expects there.
+    /// First row in that segment, which recovery expects there.
     pub(crate) newest_first_row: u64,
-    /// The newest block, in that segment; none: not known.
+    /// Newest block in that segment; `None` if it is not known.
     pub(crate) last: Option<BlockRef>,
-    /// By channel: no row from this one on has a value; 0: none has.
+    /// For each channel, the row after the block with its newest value; 0 if it has none.
     pub(crate) valued_to: Vec<u64>,
 }
 
@@ -116,7 +118,7 @@ impl Default for SealedRows {
 }
 
 impl SealedRows {
-    /// Takes in a block.
+    /// Adds a block.
     pub(crate) fn add(&mut self, block: &BlockRef, segment: u64, valued: impl Iterator<Item = bool>) {
         self.sorted &= block.time_sorted && block.time.0 >= self.time.1;
         self.time = (self.time.0.min(block.time.0), self.time.1.max(block.time.1));
@@ -166,7 +168,7 @@ impl Position {
         p.0
     }
 
-    /// Most bytes of the entry of a stream with so many channels.
+    /// Returns the maximum size of the entry of a stream with `channels` channels.
     pub(crate) fn most_bytes(channels: usize) -> usize {
         let sealed = SealedRows {
             last: Some(BlockRef {
@@ -209,42 +211,42 @@ impl Position {
     }
 }
 
-/// The checkpoint that counts.
+/// Current checkpoint.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
-    /// Both files, as far as they are there.
+    /// Both files, if they exist.
     files: [Option<Arc<dyn DiskFile>>; 2],
-    /// 0: none; 1 and 2: [`names::CHECKPOINTS`].
+    /// Number of the file in [`names::CHECKPOINTS`], from 1; 0 if there is no checkpoint.
     pub(crate) number: u32,
-    /// Bytes that count.
+    /// Number of valid bytes.
     pub(crate) bytes: u64,
     /// Chain of the last part.
     pub(crate) chain: u64,
     base_bytes: u64,
-    /// Sizes of both files.
+    /// Sizes of both files in bytes.
     sizes: [u64; 2],
-    /// Bytes that the disk had no space for when one was to grow.
+    /// Bytes missing on the disk when a file was last to grow.
     pub(crate) missing_bytes: u64,
-    /// Bytes by which they grew, until somebody asks.
+    /// Bytes by which the files grew since the last query.
     pub(crate) grown_bytes: u64,
-    /// Bytes that each may have, where that is fixed.
+    /// Maximum size of each file in bytes, if the size is fixed.
     pub(crate) room: Option<u64>,
 }
 
-/// Deltas may always take as much before a base is written anew.
+/// Minimum size of the deltas, in bytes, before a new base is written.
 const DELTAS_BYTES_MIN: u64 = 256 << 10;
 
-/// Bytes that stay free behind the last part of a file: written once before use, so that a full disk never keeps the
-/// store from saying that its oldest segments are no more. Nothing else is written there.
+/// Bytes kept free after the last part of a file. They are written once before use, so that even on a full disk the
+/// store can record that its oldest segments were removed. Nothing else is written there.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// Bytes of a file that holds a base, its deltas, and what stays free behind them.
+/// Returns the size of a file that holds a base, its deltas and the free space after them.
 fn capacity(base_bytes: u64) -> u64 {
     (base_bytes + base_bytes.max(DELTAS_BYTES_MIN) + SLACK_BYTES).next_multiple_of(SLACK_BYTES)
 }
 
 impl Checkpoint {
-    /// Whether the next part must be a base.
+    /// Returns whether the next part must be a base.
     pub(crate) fn wants_base(&self) -> bool {
         let deltas = self.bytes - self.base_bytes;
         if self.room.is_some() {
@@ -255,7 +257,7 @@ impl Checkpoint {
             || deltas > 0 && self.bytes + SLACK_BYTES > self.size()
     }
 
-    /// Whether a delta fits behind what is there, and leaves free what stays free.
+    /// Returns whether a delta fits after the last part without using the space that is kept free.
     pub(crate) fn has_room(&self, entries: &Entries) -> bool {
         let end = self.bytes + entries.part_bytes();
         match self.room {
@@ -264,34 +266,34 @@ impl Checkpoint {
         }
     }
 
-    /// Whether a delta fits into what stays free.
+    /// Returns whether a delta fits if the space that is kept free is used.
     pub(crate) fn has_last_room(&self, entries: &Entries) -> bool {
         self.bytes + entries.part_bytes() <= self.room.unwrap_or_else(|| self.size())
     }
 
-    /// Bytes of the file that counts.
+    /// Returns the size of the current file.
     fn size(&self) -> u64 {
         self.number.checked_sub(1).and_then(|at| self.sizes.get(at as usize)).copied().unwrap_or(0)
     }
 
-    /// Bytes left for more entries of a base, where that is bounded.
+    /// Returns the bytes left for more entries of a base, if its size is bounded.
     pub(crate) fn base_room(&self, entries: &Entries) -> Option<usize> {
         let taken = HEADER_BYTES + entries.0.0.len();
         self.room.map(|room| usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(taken))
     }
 
-    /// Bytes of both files.
+    /// Returns the size of both files in bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.sizes.iter().sum()
     }
 
-    /// Which of [`names::CHECKPOINTS`] takes the next base.
+    /// Returns the index in [`names::CHECKPOINTS`] of the file for the next base.
     fn next(&self) -> usize {
         if self.number == 1 { 1 } else { 0 }
     }
 
-    /// The file for the next base, with room for at least `least` bytes; where there is less it grows to `wanted`, or as
-    /// far as there is space. What it has it keeps.
+    /// Opens or creates the file for the next base, with at least `least` bytes. If it is smaller, it grows to
+    /// `wanted`, or as far as there is space. It never shrinks.
     fn next_file(&mut self, disk: &dyn Disk, least: u64, wanted: u64) -> io::Result<(u32, Arc<dyn DiskFile>)> {
         let next = self.next();
         let file = match &self.files[next] {
@@ -333,12 +335,12 @@ impl Checkpoint {
         Ok((next as u32 + 1, file))
     }
 
-    /// Allocates the file of the next base ahead of its need. A full disk is no error: the next try may do better.
+    /// Allocates the file of the next base in advance. A full disk is not an error: a later attempt may succeed.
     pub(crate) fn reserve(&mut self, disk: &dyn Disk) -> io::Result<()> {
         if self.room.is_some() {
             return Ok(());
         }
-        // The next base is at most what there is now, and what the catalog grows by until then.
+        // The next base is at most as large as the checkpoint now, plus the growth of the catalog until then.
         let least = capacity(self.base_bytes).max((self.bytes + 2 * SLACK_BYTES).next_multiple_of(SLACK_BYTES));
         let made = self.next_file(disk, least, least);
         self.missing_bytes = 0;
@@ -348,7 +350,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes a part durably. It counts once the superblock names it. `base`: begins the other file.
+    /// Writes a part durably. It takes effect once the superblock names it. `base` starts the other file.
     pub(crate) fn write(&mut self, disk: &dyn Disk, base: bool, entries: &Entries) -> io::Result<u64> {
         let body = &entries.0.0;
         let mut p = Put::default();
@@ -364,7 +366,7 @@ impl Checkpoint {
         let pages = Pages::of(&p.0);
         let len = pages.as_slice().len() as u64;
         if base {
-            // One that was allocated ahead does as long as this one fits, with what stays free behind it.
+            // A preallocated file suffices as long as the base fits with the free space after it.
             let (least, wanted) = match self.room {
                 Some(room) => (len, room),
                 None => (len + SLACK_BYTES, capacity(len)),
@@ -382,8 +384,8 @@ impl Checkpoint {
         Ok(len)
     }
 
-    /// Reads the parts that the superblock counts and gives each entry to `take`, which says whether it fits.
-    /// Err: the reason why it is damaged.
+    /// Reads the parts that the superblock counts and passes each entry to `take`, which returns `None` if it is
+    /// invalid. The inner error is the reason why the checkpoint is damaged.
     pub(crate) fn read(
         disk: &dyn Disk,
         (number, bytes, chain): (u32, u64, u64),
@@ -448,7 +450,7 @@ impl Checkpoint {
     }
 }
 
-/// Lets a file grow by zeros that are written: then they have a place, whatever the file system can reserve.
+/// Extends a file by writing zeros, which allocates the space even if the file system cannot reserve it.
 fn grow(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     let mut zeros = Pages::default();
     let mut at = from / PAGE_BYTES as u64 * PAGE_BYTES as u64;
@@ -462,7 +464,7 @@ fn grow(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// No write in front of a commit exceeds 1 MiB.
+/// Writes pages in pieces: no write before a commit exceeds 1 MiB.
 fn write_pieces(file: &dyn DiskFile, pages: &Pages, offset: u64) -> io::Result<()> {
     let bytes = pages.as_slice();
     if bytes.len() <= 1 << 20 {
@@ -474,8 +476,8 @@ fn write_pieces(file: &dyn DiskFile, pages: &Pages, offset: u64) -> io::Result<(
     Ok(())
 }
 
-/// Reads the part at the beginning of `bytes`, which follows the part of the chain `before`: its chain and its
-/// bytes. None: it does not fit, or an entry does not.
+/// Reads the part at the beginning of `bytes`, which must follow the part with the chain `before`. Returns its chain
+/// and its size in bytes, or `None` if the part or an entry is invalid.
 pub(crate) fn read_part(
     bytes: &[u8],
     before: u64,
@@ -503,7 +505,7 @@ pub(crate) fn read_part(
     Some((fnv(header), (HEADER_BYTES + body.len()).next_multiple_of(PAGE_BYTES)))
 }
 
-/// FNV-1a, 64 bits.
+/// Returns the FNV-1a hash (64 bits).
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }

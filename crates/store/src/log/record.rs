@@ -1,4 +1,4 @@
-//! Records of the commit log: what a unit holds, in words of 8 bytes.
+//! Records of the commit log: the content of a unit, in words of 8 bytes.
 //!
 //! ```text
 //! word 0: bits 0–31 stream, 32–47 number of its shape, 48–63 units of 16 bytes of text
@@ -13,17 +13,17 @@ pub(crate) const CONTROL: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Control {
-    /// A stream and all its channels.
+    /// Stream with all its channels.
     Stream = 1,
     /// New or changed channels of a stream.
     Channels = 2,
-    /// A retention group: a run that is protected or released, or a configured group.
+    /// Retention group: a run that is protected or released, or a configured group.
     Group = 3,
-    /// The newest frame of a stream with reductions, which has no row (crate::append::held).
+    /// Newest frame of a stream with reductions that has no row (crate::append::held).
     Held = 4,
 }
 
-/// Adds a frame's header to pending records; its row and text follow by [`put_text`].
+/// Appends a frame: header, row and text padded to 16 bytes.
 pub(crate) fn put_frame(out: &mut Vec<u64>, stream: u32, shape: u16, row: u64, words: &[u64], text: &[u8]) {
     let units = text.len().div_ceil(16) as u64;
     out.push(stream as u64 | (shape as u64) << 32 | units << 48);
@@ -36,12 +36,12 @@ pub(crate) fn put_frame(out: &mut Vec<u64>, stream: u32, shape: u16, row: u64, w
     }
 }
 
-/// Bytes that [`put_frame`] adds.
+/// Returns the number of bytes that [`put_frame`] adds.
 pub(crate) fn frame_bytes(words: usize, text: usize) -> usize {
     16 + words * 8 + text.div_ceil(16) * 16
 }
 
-/// Adds a control record.
+/// Appends a control record.
 pub(crate) fn put_control(out: &mut Vec<u64>, kind: Control, bytes: &[u8]) {
     out.push(CONTROL as u64 | (kind as u64) << 32);
     out.push(bytes.len() as u64);
@@ -58,16 +58,16 @@ fn put_bytes(out: &mut Vec<u64>, bytes: &[u8]) {
     }
 }
 
-/// A record read back.
+/// Decoded record. The words and text of a frame are read separately.
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
-    /// A frame: what is left of the unit begins with its row's words.
+    /// Frame; the remaining bytes begin with the words of its row.
     Frame { stream: u32, shape: u16, row: u64, text_bytes: usize },
-    /// A control record.
+    /// Control record with its content.
     Control { kind: u16, bytes: &'a [u8] },
 }
 
-/// Reads the records of a unit.
+/// Reader of the records of a unit.
 pub(crate) struct Records<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Records<'a> {
@@ -77,7 +77,7 @@ impl<'a> Records<'a> {
         Some(u64::from_le_bytes(*head))
     }
 
-    /// The head of the next record; none at the end or where nothing fits.
+    /// Reads the head of the next record. Returns `None` at the end or if the bytes are invalid.
     pub(crate) fn next_record(&mut self) -> Option<Record<'a>> {
         let head = self.word()?;
         let second = self.word()?;
@@ -91,7 +91,7 @@ impl<'a> Records<'a> {
         Some(Record::Control { kind: low, bytes: &bytes[..len] })
     }
 
-    /// The row's words and text of the frame whose head was read last.
+    /// Reads the words and the text of the frame whose head was read last. Returns `None` if the bytes are too short.
     pub(crate) fn frame(
         &mut self,
         words: usize,

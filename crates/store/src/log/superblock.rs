@@ -1,5 +1,5 @@
-//! The superblock: who the store is and where recovery begins. File `superblock`, two pages A and B of 4 KiB
-//! written in turn; the valid one with the higher generation counts.
+//! The superblock: the identity of the store, and where recovery begins. The file `superblock` has two pages A and B of
+//! 4 KiB, written in turn. The valid one with the higher generation counts.
 //!
 //! ```text
 //! offset size field
@@ -36,15 +36,15 @@ use crate::model::refusal::OpenError;
 const MAGIC: &[u8; 8] = b"STRONGBK";
 /// Version of the format that this program writes.
 pub(crate) const VERSION: u32 = 1;
-/// Incompatible feature: the checkpoint has entries that say which sequences were seen.
+/// Incompatible feature: the checkpoint has entries for the sequences that were seen.
 pub(crate) const SEQUENCES: u32 = 1;
-/// Incompatible feature: rows of `strongback.gaps` are in a group of their own, which a program that does not know it
-/// takes for data that may go.
+/// Incompatible feature: rows of `strongback.gaps` have their own group, which a program that does not know it would
+/// take for data that may be dropped.
 pub(crate) const GAPS_APART: u32 = 2;
 /// Incompatible features that this program knows.
 const KNOWN_INCOMPATIBLE: u32 = SEQUENCES | GAPS_APART;
 
-/// Its fields.
+/// Fields of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) incompatible: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Superblock {
     pub(crate) next_segment: u64,
 }
 
-/// What a page of the superblock says.
+/// Result of decoding a page of the superblock.
 pub(crate) enum SuperblockState {
     Valid(Superblock),
     Newer(String),
@@ -100,7 +100,7 @@ impl Superblock {
             return nothing;
         }
         let version = t.u32()?;
-        // The magic and the version stay where they are in every version to come.
+        // The magic and the version keep their offsets in every later version.
         if version > VERSION {
             return Some(SuperblockState::Newer(format!("version {version}")));
         }
@@ -131,10 +131,10 @@ impl Superblock {
         }))
     }
 
-    /// Whether one of the two pages was written and does not read back.
+    /// Returns whether one of the two pages was written and cannot be read back.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// If the disk fails.
     pub(crate) fn has_lost_copy(disk: &dyn Disk) -> Result<bool, OpenError> {
         let io = |source| OpenError::Io { path: format!("{}/{}", disk.path(), names::SUPERBLOCK), source };
         let mut bytes = vec![0; 2 * PAGE_BYTES];
@@ -144,11 +144,11 @@ impl Superblock {
             _ => None,
         });
         let copies: Vec<Superblock> = copies.collect();
-        // The first generation stands alone.
+        // In the first generation, only one page was written.
         Ok(copies.len() < 2 && copies.iter().all(|copy| copy.generation > 1))
     }
 
-    /// Reads the newest valid page. Err names what is wrong.
+    /// Reads the newest valid page. The error names what is wrong.
     pub(crate) fn read(disk: &dyn Disk, file: &dyn DiskFile) -> Result<Superblock, OpenError> {
         let path = || format!("{}/{}", disk.path(), names::SUPERBLOCK);
         let mut bytes = vec![0; 2 * PAGE_BYTES];
@@ -179,14 +179,14 @@ impl Superblock {
     }
 }
 
-/// The open superblock.
+/// Open superblock.
 pub(crate) struct SuperblockFile {
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) now: Superblock,
 }
 
 impl SuperblockFile {
-    /// Writes the first one of a new store.
+    /// Writes the first superblock of a new store.
     pub(crate) fn create(disk: &dyn Disk, mut first: Superblock) -> io::Result<SuperblockFile> {
         let file = disk.create(names::SUPERBLOCK, names::SUPERBLOCK_BYTES, Access::Log)?;
         first.identity = disk.identity(names::SUPERBLOCK)?;
@@ -195,7 +195,7 @@ impl SuperblockFile {
         Ok(this)
     }
 
-    /// Replaces it durably: the other page, the next generation.
+    /// Replaces the superblock durably: writes the other page with the next generation.
     pub(crate) fn write(&mut self, mut next: Superblock) -> io::Result<()> {
         next.generation = self.now.generation + 1;
         let at = next.generation % 2 * PAGE_BYTES as u64;

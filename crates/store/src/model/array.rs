@@ -1,5 +1,5 @@
-//! Arrays: spectra and waveforms as values of a channel. Their elements are little-endian, one after the other, in a
-//! frame, in the log and in an open block; a block keeps them by element (`crate::codec::tiles`).
+//! Arrays: spectra and waveforms as values of a channel. In a frame, in the log and in an open block, elements are
+//! little-endian and contiguous. Sealed blocks store them by element (`crate::codec::tiles`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,14 +7,13 @@ use std::fmt;
 use crate::model::limits::ARRAY_LENGTH_MAX;
 use crate::model::value::{ChannelType, Value};
 
-/// In the code of arrays of fixed length, whose length follows it, beside that of the elements.
+/// Bit that marks the code of fixed-length arrays, added to the code of the elements. The length follows the code.
 const FIXED: u8 = 32;
 
-/// Code of a type of arrays: that of the elements and 32, of fixed length, or 64. References to blobs are kept as arrays
-/// of bytes are, under the code of blobs.
+/// Code of an array type: that of the elements plus 32 for a fixed length, or plus 64 for a variable one. Blob
+/// references are stored as arrays of bytes, under the code of blobs.
 ///
-/// An enumeration, and the length in bytes, so that a channel type takes three bytes and a channel no more than without
-/// arrays.
+/// The code is an enumeration and the length is kept as bytes so that a channel type takes only three bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 enum Code {
@@ -77,11 +76,11 @@ impl Code {
     }
 }
 
-/// Type of an array's elements: every channel type of fixed size.
+/// Element type of an array: any channel type of fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ElementType {
-    /// One truth value: a byte, 0 or 1.
+    /// Truth value: one byte, 0 or 1.
     Bool = 1,
     /// Signed, 8 bits.
     I8 = 2,
@@ -121,12 +120,12 @@ impl ElementType {
         ElementType::F64,
     ];
 
-    /// The element type that is the type of a channel of single values; none for text and arrays.
+    /// Returns the element type for a channel type, or `None` for texts, blobs and arrays.
     pub fn of(kind: ChannelType) -> Option<ElementType> {
         Self::ALL.into_iter().find(|element| element.channel_type() == kind)
     }
 
-    /// The type of a channel that holds one element.
+    /// Returns the channel type for single elements.
     pub fn channel_type(self) -> ChannelType {
         match self {
             ElementType::Bool => ChannelType::Bool,
@@ -143,7 +142,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn size_bytes(self) -> usize {
         match self {
             ElementType::Bool | ElementType::I8 | ElementType::U8 => 1,
@@ -158,11 +157,11 @@ impl ElementType {
     }
 }
 
-/// Type of the arrays of a channel.
+/// Type of an array channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArrayType {
     code: Code,
-    /// Of a fixed length: that less one, little-endian.
+    /// Fixed length minus one, little-endian; 0 if the length is variable.
     last: [u8; 2],
 }
 
@@ -175,27 +174,27 @@ impl fmt::Debug for ArrayType {
 }
 
 impl ArrayType {
-    /// Arrays that all have this many elements; none unless they are 1 to [`ARRAY_LENGTH_MAX`].
+    /// Returns the type of arrays with exactly `length` elements, or `None` unless it is 1 to [`ARRAY_LENGTH_MAX`].
     pub fn fixed(element: ElementType, length: usize) -> Option<ArrayType> {
         let last = u16::try_from(length.checked_sub(1)?).ok()?;
         Some(ArrayType { code: Code::fixed(element), last: last.to_le_bytes() })
     }
 
-    /// Arrays of 0 to [`ARRAY_LENGTH_MAX`] elements.
+    /// Returns the type of arrays of 0 to [`ARRAY_LENGTH_MAX`] elements.
     pub const fn variable(element: ElementType) -> ArrayType {
         ArrayType { code: Code::variable(element), last: [0; 2] }
     }
 
-    /// References to blobs, as columns and rows keep them. No type of a channel is an array of it.
+    /// Type under which columns and rows store blob references. No channel has it as its array type.
     pub(crate) const BLOB: ArrayType =
         ArrayType { code: Code::Blob, last: (crate::model::blob_ref::REFERENCE_BYTES as u16 - 1).to_le_bytes() };
 
-    /// Whether the values are references to blobs, in a column of them.
+    /// Returns whether the values are blob references.
     pub fn is_blob(self) -> bool {
         self.code == Code::Blob
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     pub fn element(self) -> ElementType {
         if self.is_blob() {
             return ElementType::U8;
@@ -203,7 +202,7 @@ impl ArrayType {
         ElementType::ALL[usize::from(self.code as u8 % FIXED) - 1]
     }
 
-    /// Elements of each array, if that is fixed.
+    /// Returns the number of elements of each array, or `None` if it varies.
     pub fn length(self) -> Option<usize> {
         if self.is_blob() {
             return Some(crate::model::blob_ref::REFERENCE_BYTES);
@@ -211,7 +210,7 @@ impl ArrayType {
         self.length_field().map(|last| usize::from(last) + 1)
     }
 
-    /// Whether a channel of it takes an array of this many elements.
+    /// Returns whether an array of this many elements fits the type.
     pub fn takes(self, elements: usize) -> bool {
         match self.length() {
             Some(length) => elements == length,
@@ -219,7 +218,7 @@ impl ArrayType {
         }
     }
 
-    /// As definitions spell it: `f32[512]`, `f64[]`.
+    /// Returns the name as definitions spell it: `f32[512]`, `f64[]`.
     pub fn name(self) -> Cow<'static, str> {
         if self.is_blob() {
             return ChannelType::Blob.name();
@@ -232,7 +231,7 @@ impl ArrayType {
         .into()
     }
 
-    /// The type that a name spells, as in [`ArrayType::name`]; `element` knows the names of element types.
+    /// Parses a name as spelled by [`ArrayType::name`]. `element` resolves the names of element types.
     pub fn from_name(name: &str, element: impl Fn(&str) -> Option<ChannelType>) -> Option<ArrayType> {
         let (of, length) = name.strip_suffix(']')?.split_once('[')?;
         let element = ElementType::of(element(of.trim())?)?;
@@ -242,17 +241,17 @@ impl ArrayType {
         }
     }
 
-    /// The code written to disk; of a fixed length [`ArrayType::length_field`] follows.
+    /// Returns the code written to disk. For a fixed length, [`ArrayType::length_field`] follows it.
     pub(crate) fn code(self) -> u8 {
         self.code as u8
     }
 
-    /// What follows the code of a fixed length: that less one.
+    /// Returns the field that follows the code of a fixed-length array: the length minus one.
     pub(crate) fn length_field(self) -> Option<u16> {
         (self.code as u8 & FIXED != 0).then_some(u16::from_le_bytes(self.last))
     }
 
-    /// The type of a code; `length` reads what follows the code of a fixed length.
+    /// Returns the type of a code. `length` reads the field that follows the code of a fixed-length array.
     pub(crate) fn read(code: u8, length: impl FnOnce() -> Option<u16>) -> Option<ArrayType> {
         let element = ElementType::from_code(code % FIXED)?;
         match code - code % FIXED {
@@ -262,7 +261,8 @@ impl ArrayType {
         }
     }
 
-    /// The type that holds the arrays of both exactly: the same elements, of variable length where lengths differ.
+    /// Returns the type that holds the arrays of both exactly, if the elements are the same. Its length is variable if
+    /// the lengths differ.
     pub(crate) fn widen(self, other: ArrayType) -> Option<ArrayType> {
         match self == other {
             true => Some(self),
@@ -271,7 +271,7 @@ impl ArrayType {
     }
 }
 
-/// One array, borrowed.
+/// Borrowed array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayRef<'a> {
     element: ElementType,
@@ -279,40 +279,40 @@ pub struct ArrayRef<'a> {
 }
 
 impl<'a> ArrayRef<'a> {
-    /// An array of elements that stand little-endian one after the other; none if the bytes are no whole number of
-    /// them, or a truth value is neither 0 nor 1.
+    /// Returns an array of contiguous little-endian elements. Returns `None` if the bytes are not a whole number of
+    /// elements, or if a truth value is neither 0 nor 1.
     pub fn new(element: ElementType, bytes: &'a [u8]) -> Option<ArrayRef<'a>> {
         let whole = bytes.len().is_multiple_of(element.size_bytes());
         let valid = element != ElementType::Bool || bytes.iter().all(|byte| *byte < 2);
         (whole && valid).then_some(ArrayRef { element, bytes })
     }
 
-    /// What the store itself wrote.
+    /// Returns an array of bytes that the store itself wrote, without checking them.
     pub(crate) fn stored(element: ElementType, bytes: &'a [u8]) -> ArrayRef<'a> {
         ArrayRef { element, bytes }
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     pub fn element(&self) -> ElementType {
         self.element
     }
 
-    /// Its elements, little-endian, one after the other.
+    /// Returns the elements as contiguous little-endian bytes.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.element.size_bytes()
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The element of an index.
+    /// Returns the element at an index, or `None` if it is out of bounds.
     pub fn get(&self, index: usize) -> Option<Value<'static>> {
         let size = self.element.size_bytes();
         let at = index.checked_mul(size)?;
@@ -322,7 +322,7 @@ impl<'a> ArrayRef<'a> {
         Some(Value::from_bits(self.element.channel_type(), u64::from_le_bytes(bits)))
     }
 
-    /// Its elements in order.
+    /// Iterates over the elements in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Value<'static>> + 'a {
         let (kind, size) = (self.element.channel_type(), self.element.size_bytes());
         self.bytes.chunks_exact(size).map(move |bytes| {
@@ -333,20 +333,20 @@ impl<'a> ArrayRef<'a> {
     }
 }
 
-/// Types that arrays can be built from: see [`crate::FrameBatch::push_array`].
+/// Native types that arrays can be built from: see [`crate::FrameBatch::push_array`].
 pub trait Element: Copy + sealed::Sealed {
-    /// Their type in the store.
+    /// Element type in the store.
     const TYPE: ElementType;
 }
 
 mod sealed {
-    /// How an element is written.
+    /// Encoder of an element.
     pub trait Sealed {
         fn put(self, out: &mut Vec<u8>);
     }
 }
 
-/// Appends elements as an array holds them.
+/// Appends elements in the encoding of arrays.
 pub(crate) fn put_elements<T: Element>(elements: &[T], out: &mut Vec<u8>) {
     out.reserve(elements.len() * T::TYPE.size_bytes());
     elements.iter().for_each(|element| element.put(out));
@@ -403,7 +403,7 @@ mod tests {
         for bad in ["f32[0]", "f32[65537]", "string[4]", "f32[", "f32]", "f32[-1]", "[4]", "f32[4][4]"] {
             assert_eq!(ArrayType::from_name(bad, ChannelType::from_name), None, "{bad}");
         }
-        // Single values, and what lies between and behind.
+        // Single values, and what lies between and after them.
         for code in [0, 1, 12, 13, 31, 32, 44, 64, 76, 255] {
             assert_eq!(ArrayType::read(code, || Some(0)), None, "{code}");
         }

@@ -1,4 +1,4 @@
-//! Batches: columns of frames of one stream, in memory. What scans return and seals encode.
+//! Batches: in-memory columns of frames of one stream. Scans return them and seals encode them.
 
 use crate::model::array::{ArrayRef, ArrayType, ElementType};
 use crate::model::blob_ref::BlobRef;
@@ -30,19 +30,19 @@ pub enum ColumnValues {
     F32(Vec<f32>),
     /// IEEE 754 binary64.
     F64(Vec<f64>),
-    /// Text: row `i` is `bytes[offsets[i]..offsets[i + 1]]`; one offset more than rows.
+    /// Text: row `i` is `bytes[offsets[i]..offsets[i + 1]]`; there is one more offset than rows.
     String {
-        /// Starts, and the end of the last.
+        /// Start of each row in `bytes`, then the end of the last.
         offsets: Vec<u32>,
-        /// UTF-8 of all rows.
+        /// UTF-8 text of all rows.
         bytes: Vec<u8>,
     },
-    /// Arrays: row `i` is `bytes[offsets[i]..offsets[i + 1]]`, its elements little-endian; one offset more than rows.
-    /// References to blobs too ([`ArrayType::is_blob`]): 16 bytes a row.
+    /// Arrays: row `i` is `bytes[offsets[i]..offsets[i + 1]]` with little-endian elements; there is one more offset
+    /// than rows. Blob references ([`ArrayType::is_blob`]) are stored here too, 16 bytes a row.
     Array {
-        /// Their type.
+        /// Type of the arrays.
         kind: ArrayType,
-        /// Starts, in bytes, and the end of the last.
+        /// Start of each row in `bytes`, then the end of the last.
         offsets: Vec<u32>,
         /// Elements of all rows.
         bytes: Vec<u8>,
@@ -50,7 +50,7 @@ pub enum ColumnValues {
 }
 
 impl ColumnValues {
-    /// No rows of a type.
+    /// Returns a column of a type without rows.
     pub fn empty(channel_type: ChannelType) -> Self {
         match channel_type {
             ChannelType::Bool => ColumnValues::Bool(Vec::new()),
@@ -70,7 +70,7 @@ impl ColumnValues {
         }
     }
 
-    /// No rows of a type, with room for some.
+    /// Returns a column of a type without rows, with capacity for `rows`.
     pub(crate) fn with_capacity(channel_type: ChannelType, rows: usize) -> Self {
         let mut values = Self::empty(channel_type);
         match &mut values {
@@ -90,7 +90,7 @@ impl ColumnValues {
         values
     }
 
-    /// Type of its values.
+    /// Returns the type of the values.
     pub fn channel_type(&self) -> ChannelType {
         match self {
             ColumnValues::Bool(_) => ChannelType::Bool,
@@ -110,7 +110,7 @@ impl ColumnValues {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         match self {
             ColumnValues::Bool(v) => v.len(),
@@ -128,12 +128,12 @@ impl ColumnValues {
         }
     }
 
-    /// Whether it has no rows.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a row, whatever its state.
+    /// Returns the value of a row, whatever the state of its cell.
     pub fn value(&self, row: usize) -> Value<'_> {
         match self {
             ColumnValues::Bool(v) => Value::Bool(v[row]),
@@ -161,7 +161,8 @@ impl ColumnValues {
         }
     }
 
-    /// The elements of all arrays as one column, and where those of each row begin in it; none of single values.
+    /// Returns the elements of all arrays as one column, and the index in it at which each row begins. Returns `None`
+    /// for columns of single values or blobs.
     pub fn elements(&self) -> Option<(Vec<u32>, ColumnValues)> {
         let ColumnValues::Array { kind, offsets, bytes } = self else { return None };
         if kind.is_blob() {
@@ -171,7 +172,7 @@ impl ColumnValues {
         Some((offsets.iter().map(|offset| offset / size).collect(), values_of(kind.element(), bytes)))
     }
 
-    /// The values of some rows, in this order.
+    /// Returns the values of some rows, in the order given.
     pub fn pick(&self, rows: impl Iterator<Item = usize>) -> ColumnValues {
         macro_rules! picked {
             ($variant:ident, $values:expr) => {
@@ -216,12 +217,12 @@ fn pick_bytes(offsets: &[u32], bytes: &[u8], rows: impl Iterator<Item = usize>) 
 pub struct Column {
     /// Values, one per row.
     pub values: ColumnValues,
-    /// State of each row's cell; none if every cell is a value.
+    /// State of each row's cell; `None` if every cell is a value.
     pub states: Option<Vec<CellState>>,
 }
 
 impl Column {
-    /// The value or why there is none.
+    /// Returns the value of a row, or the state of its cell if it has none.
     pub fn cell(&self, row: usize) -> Result<Value<'_>, CellState> {
         match &self.states {
             Some(states) if states[row] != CellState::Value => Err(states[row]),
@@ -230,17 +231,17 @@ impl Column {
     }
 }
 
-/// A nullable i64 per row.
+/// Column of nullable `i64` values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OptionalTimes {
-    /// Values; any where not valid.
+    /// One value per row; arbitrary where it is not valid.
     pub values: Vec<i64>,
-    /// Which rows are valid; none if all are.
+    /// Whether each row is valid; `None` if all are.
     pub valid: Option<Vec<bool>>,
 }
 
 impl OptionalTimes {
-    /// The value of a row.
+    /// Returns the value of a row, or `None` if it is not valid.
     pub fn get(&self, row: usize) -> Option<i64> {
         match &self.valid {
             Some(valid) if !valid[row] => None,
@@ -252,17 +253,17 @@ impl OptionalTimes {
 /// Columns of frames of one stream. Rows ascend; they are consecutive unless a scan filtered them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// Stream they belong to.
+    /// Stream that the frames belong to.
     pub stream: StreamId,
     /// Ordinal of each frame in its stream.
     pub rows: Vec<u64>,
-    /// When this node received each frame, nanoseconds since 1970 UTC.
+    /// Time at which this node received each frame, in nanoseconds since 1970 UTC.
     pub receive_time: Vec<i64>,
-    /// When the source says each was sampled; `None` if no frame of the batch has it.
+    /// Sampling time of each frame according to its source; `None` if no frame of the batch has one.
     pub source_time: Option<OptionalTimes>,
-    /// Unwrapped sequence (wraps × modulus + wire value); `None` if no frame has one.
+    /// Unwrapped sequence of each frame (wraps × modulus + wire value); `None` if no frame has one.
     pub sequence: Option<OptionalTimes>,
-    /// Session of each sequence; `None` if `sequence` is.
+    /// Session of each sequence; `None` if `sequence` is `None`.
     pub session: Option<Vec<u32>>,
     /// Whether `time` is `source_time` (where valid) instead of `receive_time`.
     pub source_clock: bool,
@@ -271,17 +272,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it holds no frame.
+    /// Returns whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The `time` of a frame, nanoseconds since 1970 UTC.
+    /// Returns the `time` of a frame, in nanoseconds since 1970 UTC.
     pub fn time(&self, row: usize) -> i64 {
         match &self.source_time {
             Some(times) if self.source_clock => times.get(row).unwrap_or(self.receive_time[row]),
@@ -289,7 +290,7 @@ impl Batch {
         }
     }
 
-    /// Bytes of its texts and arrays.
+    /// Returns the size of all texts and arrays in bytes.
     pub fn varying_bytes(&self) -> usize {
         let of_column = |values: &ColumnValues| match values {
             ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
@@ -298,13 +299,13 @@ impl Batch {
         self.columns.iter().map(|column| of_column(&column.values)).sum()
     }
 
-    /// The `time` of every frame.
+    /// Returns the `time` of every frame.
     pub fn times(&self) -> Vec<i64> {
         (0..self.len()).map(|row| self.time(row)).collect()
     }
 }
 
-/// Elements that stand little-endian one after the other.
+/// Decodes little-endian elements that are stored one after the other.
 pub(crate) fn values_of(element: ElementType, bytes: &[u8]) -> ColumnValues {
     macro_rules! values {
         ($variant:ident, $native:ty) => {

@@ -1,17 +1,18 @@
-//! References to blobs: what a cell of a frame holds in the stead of its bytes.
+//! References to blobs: the cell of a frame holds one instead of the blob's bytes.
 
 use std::fmt;
 
 use crate::model::limits::PAGE_BYTES;
 
-/// Code of the type of channels that hold references.
+/// Type code of channels that hold blob references.
 pub(crate) const TYPE_CODE: u8 = 13;
-/// Bytes of a reference.
+/// Size of a reference in bytes.
 pub(crate) const REFERENCE_BYTES: usize = 16;
 
 const PAGE_BITS: u32 = 16;
 
-/// Names a blob: what a frame's cell holds in its stead. [`crate::BlobWriter::finish`] gives it, [`crate::View::blob`] takes it.
+/// Reference to a blob, stored in a frame's cell instead of its bytes. Returned by [`crate::BlobWriter::finish`] and
+/// taken by [`crate::View::blob`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlobRef {
     place: u64,
@@ -24,27 +25,27 @@ impl BlobRef {
         BlobRef { place: (segment << PAGE_BITS) | (start / PAGE_BYTES as u64), length_bytes, crc }
     }
 
-    /// Bytes of the blob.
+    /// Returns the size of the blob in bytes.
     pub fn length_bytes(&self) -> u32 {
         self.length_bytes
     }
 
-    /// CRC32C of the blob.
+    /// Returns the CRC32C of the blob.
     pub fn crc(&self) -> u32 {
         self.crc
     }
 
-    /// Number of the segment that it lies in.
+    /// Returns the number of the segment that holds the blob.
     pub fn segment(&self) -> u64 {
         self.place >> PAGE_BITS
     }
 
-    /// Offset of its first chunk in the segment.
+    /// Returns the offset of the blob's first chunk in the segment, in bytes.
     pub fn offset(&self) -> u64 {
         (self.place & ((1 << PAGE_BITS) - 1)) * PAGE_BYTES as u64
     }
 
-    /// As it stands in rows and blocks.
+    /// Returns the reference as it is stored in rows and blocks.
     pub fn bytes(&self) -> [u8; REFERENCE_BYTES] {
         let mut bytes = [0; REFERENCE_BYTES];
         bytes[..8].copy_from_slice(&self.place.to_le_bytes());
@@ -53,7 +54,8 @@ impl BlobRef {
         bytes
     }
 
-    /// The inverse of [`BlobRef::bytes`]; none of another length. Whether there is such a blob shows when it is read.
+    /// Decodes what [`BlobRef::bytes`] encoded. Returns `None` if the length is wrong. Whether the blob exists is
+    /// checked when it is read.
     pub fn from_bytes(bytes: &[u8]) -> Option<BlobRef> {
         let bytes: &[u8; REFERENCE_BYTES] = bytes.try_into().ok()?;
         let word = u128::from_le_bytes(*bytes);

@@ -3,16 +3,16 @@
 
 use std::fmt;
 
-/// Days of an era of 400 years.
+/// Days in an era of 400 years.
 const ERA_DAYS: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 const DAY_S: i64 = 86_400;
 
-/// A date.
+/// Date of the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date {
-    /// Year; 0 is the one before year 1.
+    /// Year; 0 is the year before year 1.
     pub year: i64,
     /// Month, 1 to 12.
     pub month: i64,
@@ -33,7 +33,7 @@ impl Date {
         Date { year: era * 400 + year_of_era + i64::from(month <= 2), month, day }
     }
 
-    /// Returns how many days after 1970-01-01 it lies; `None` if there is no such date, or if it is too far away.
+    /// Returns the number of days since 1970-01-01. Returns `None` if there is no such date, or if it is too far away.
     pub fn days(self) -> Option<i64> {
         if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) {
             return None;
@@ -54,7 +54,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// Date and time of day, UTC.
+/// Date and time of day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CivilTime {
     /// The date.
@@ -65,7 +65,7 @@ pub struct CivilTime {
     pub minute: i64,
     /// Second, 0 to 59.
     pub second: i64,
-    /// Nanoseconds of the second.
+    /// Nanoseconds within the second.
     pub nanosecond: i64,
 }
 
@@ -80,7 +80,7 @@ impl CivilTime {
 }
 
 impl fmt::Display for CivilTime {
-    /// Writes RFC 3339 to the second, without a zone: `2026-11-20T17:09:43`.
+    /// Writes RFC 3339 with a resolution of seconds, without a zone: `2026-11-20T17:09:43`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}T{:02}:{:02}:{:02}", self.date, self.hour, self.minute, self.second)
     }

@@ -1,79 +1,80 @@
-//! The callers' clock, judged: the store reads none, and data that is dropped by age is gone for good.
+//! Trust in the callers' clock. The store reads no clock itself, and data dropped by age cannot be restored.
 //!
 //! ```text
 //!  append(now) · commit(now) · maintain(now) ──> [Paces]      how long a view is held
 //!  maintain(now), maintain_at(now, steady) ────> [WallClock]  the instant that ages are counted to, if it is confirmed
 //! ```
-//! Invariants: nothing is dropped by age before the clock went on without a leap for `clock_confirm`; nothing that was
-//! stored since the store was opened before as much time has passed as it may be old. Time that passed is what the
-//! caller's steady clock says; without one, the steps from call to call that are no longer than [`STEP_MAX_NS`].
+//! Invariants: no data is dropped by age until the clock has advanced without a leap for `clock_confirm`. Data stored
+//! since the opening is not dropped before its maximum age has actually passed. The time that passed is taken from the
+//! caller's steady clock; without one, it is the sum of the steps from call to call that are no longer than
+//! [`STEP_MAX_NS`].
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::model::mutant::{self, Mutant};
 
-/// Longest step from one call to the next that is taken for time that passed, if the caller has no steady clock.
+/// Longest step between two calls that counts as elapsed time if the caller has no steady clock.
 const STEP_MAX_NS: i64 = 60_000_000_000;
-/// Least distance that is a leap: more than a slewed or read late clock shows.
+/// Smallest deviation that counts as a leap: larger than that of a slewed clock, or of one that is read late.
 const LEAP_NS: i64 = 500_000_000;
-/// By how much a clock that is being slewed may run fast or slow: a part of the time that passed.
+/// Fraction of the elapsed time by which a slewed clock may run fast or slow: 1 / `SLEW`.
 const SLEW: i64 = 1_000;
-/// After so long the distance to the steady clock is taken again as where the clock stands.
+/// Interval after which the offset to the steady clock is measured again as the reference for leaps.
 const ANCHOR_NS: i64 = 3_600_000_000_000;
-/// By so much leaps must have moved the clock before segments are said to hold nothing of before them.
+/// Distance that leaps must have moved the clock before segments are said to hold nothing from before them.
 const NOTED_NS: i64 = 5_000_000_000;
-/// Further ahead of what the store holds no clock is believed without being said: a year.
+/// Largest distance (one year) by which a clock may be ahead of the stored data before it counts as a leap.
 const AHEAD_NS: i64 = 365 * 86_400_000_000_000;
-/// Data cannot have been stored before this program was there: a clock that said so was not set. 2020.
+/// Earliest plausible time of stored data (2020): an earlier one is from a clock that was not set.
 pub(crate) const PLAUSIBLE_FROM: i64 = 1_577_836_800_000_000_000;
 
-/// A leap of the callers' clock.
+/// Leap of the callers' clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLeap {
-    /// What the clock would have said, nanoseconds since 1970 UTC; of an opening the newest instant that the store holds.
+    /// Time that the clock should have shown, in nanoseconds since 1970 UTC. For an opening, the newest stored instant.
     pub from: i64,
-    /// What it said.
+    /// Time that the clock showed.
     pub to: i64,
 }
 
-/// What the store makes of its callers' clock.
+/// Trust that the store has in its callers' clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockTrust {
-    /// Whether it went on without a leap for as long as `clock_confirm` says: else nothing is dropped by age.
+    /// Whether the clock advanced without a leap for `clock_confirm`. Otherwise nothing is dropped by age.
     pub confirmed: bool,
-    /// Leaps since the store was opened, that of the opening itself among them.
+    /// Number of leaps since the store was opened, including that of the opening itself.
     pub leaps: u64,
-    /// The newest of them.
+    /// Newest leap.
     pub newest: Option<ClockLeap>,
 }
 
-/// The clock that ages of stored data are counted by.
+/// Clock by which the ages of stored data are counted.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     confirm_ns: i64,
-    /// Wall and steady clock at the last call.
+    /// Wall clock and steady clock at the last call.
     last: Option<(i64, i64)>,
-    /// Whether the caller has a steady clock: then other calls do not count.
+    /// Whether the caller has a steady clock. If so, calls without it do not count.
     has_steady: bool,
-    /// The caller's steady clock at the last call that told it.
+    /// Caller's steady clock at the last call that provided it.
     steady_told: Option<i64>,
-    /// Wall less steady clock, and the steady clock when that was taken.
+    /// Wall clock minus steady clock, and the steady clock when this was measured.
     anchor: (i64, i64),
-    /// The steady clock at the newest leap, or at the opening.
+    /// Steady clock at the newest leap, or at the opening.
     since: i64,
-    /// Wall less steady clock of the clock that was confirmed last.
+    /// Wall clock minus steady clock when the clock was last confirmed.
     trusted: Option<i64>,
-    /// Instant before which nothing was stored since the opening, by the clock that leaps came to; and wall less steady
-    /// clock when that was said.
+    /// Instant before which nothing was stored since the opening, by the clock after the leaps; and the wall clock
+    /// minus the steady clock when this was noted.
     not_before: i64,
     noted: i64,
     state: ClockTrust,
 }
 
 impl WallClock {
-    /// A clock of a store that is being opened, which holds nothing newer than one of these: the newest row in segments,
-    /// and the newest commit.
+    /// Returns the clock of a store that is being opened. `newest_stored` holds the instants of the newest row in
+    /// segments and of the newest commit.
     pub(crate) fn new(confirm: Duration, now: i64, newest_stored: impl IntoIterator<Item = i64>) -> WallClock {
         let confirm_ns = match mutant::is_active(Mutant::BelieveClock) {
             true => 0,
@@ -107,7 +108,8 @@ impl WallClock {
         clock
     }
 
-    /// Takes in what the caller's clocks say; `steady`: nanoseconds since any instant, of a clock that nobody sets.
+    /// Updates the clock from the caller's clocks. `steady` counts nanoseconds since any instant, on a clock that
+    /// nobody sets.
     pub(crate) fn observe(&mut self, now: i64, steady: Option<i64>) {
         if steady.is_none() && self.has_steady {
             return;
@@ -120,7 +122,7 @@ impl WallClock {
         let step = now.saturating_sub(wall);
         let passed = match (self.steady_told, steady) {
             (Some(told), Some(steady)) => steady.saturating_sub(told).max(0),
-            // It says nothing of the time before it was told first.
+            // A steady clock says nothing about the time before its first reading.
             (None, Some(_)) => {
                 if (LEAP_NS..=STEP_MAX_NS).contains(&step) {
                     self.begin_at(now, before);
@@ -139,13 +141,13 @@ impl WallClock {
         self.judge(now, steady);
     }
 
-    /// Takes in what the caller's clock says at the end, where no steady clock is beside it.
+    /// Updates the clock from the caller's last call, which has no steady clock.
     pub(crate) fn observe_last(&mut self, now: i64) {
         (self.has_steady, self.steady_told) = (false, None);
         self.observe(now, None);
     }
 
-    /// Compares the two clocks.
+    /// Compares the wall clock with the steady clock, and notes a leap or confirms the clock.
     fn judge(&mut self, now: i64, steady: i64) {
         let offset = now.saturating_sub(steady);
         let (anchored, at) = self.anchor;
@@ -163,7 +165,8 @@ impl WallClock {
         }
     }
 
-    /// Begins to compare the two clocks where they stand: after a leap, or a step that may have been one.
+    /// Restarts the comparison of the two clocks from their current values, after a leap or a step that may have been
+    /// one.
     fn begin_at(&mut self, now: i64, steady: i64) {
         let offset = now.saturating_sub(steady);
         (self.anchor, self.since) = ((offset, steady), steady);
@@ -172,43 +175,46 @@ impl WallClock {
         }
     }
 
-    /// What is made of it.
+    /// Returns the current trust in the clock.
     pub(crate) fn state(&self) -> ClockTrust {
         self.state
     }
 
-    /// The time that passed since the store was opened, as far as it is known.
+    /// Returns the time that is known to have passed since the store was opened, in nanoseconds.
     pub(crate) fn steady(&self) -> i64 {
         self.last.map_or(0, |(_, steady)| steady)
     }
 
-    /// The instant of the newest leap, by the clock that it came to: what was stored since the opening and before it has
-    /// instants of a clock that was wrong, and is no older than that. Without a leap the instant of the opening.
+    /// Returns the instant of the newest leap, by the clock after it. Rows stored since the opening and before the leap
+    /// have timestamps of a wrong clock, and are no older than this instant. Without a leap, returns the instant of the
+    /// opening.
     pub(crate) fn not_before(&self) -> i64 {
         self.not_before
     }
 
-    /// The instant from which on what earlier openings stored counts as stored by this one, if they ended then: their clock
-    /// may have been wrong for as long as none is confirmed, and right again only after their end.
+    /// Returns the instant from which rows of earlier openings, which ended at `ended`, count as stored by this one.
+    /// Returns `None` if every clock is trusted. Their clock may have been wrong while it was unconfirmed, and may only
+    /// have been corrected after they ended.
     pub(crate) fn doubted_from(&self, ended: i64) -> Option<i64> {
         let is_believed = self.is_believed() || mutant::is_active(Mutant::BelieveEnd);
         (!is_believed).then(|| ended.saturating_sub(self.confirm_ns))
     }
 
-    /// Whether every clock is to be believed at once.
+    /// Returns whether every clock is trusted at once.
     pub(crate) fn is_believed(&self) -> bool {
         self.confirm_ns == 0
     }
 
-    /// The instant to which ages are counted: of the clock that was confirmed last, and never one that the clock of now
-    /// has not reached. None: none was confirmed.
+    /// Returns the instant to which ages are counted: that of the clock confirmed last, but not beyond the current
+    /// clock. Returns `None` if no clock was confirmed.
     pub(crate) fn now(&self) -> Option<i64> {
         let (wall, steady) = self.last?;
         Some(self.trusted?.saturating_add(steady).min(wall))
     }
 }
 
-/// Who tells the time. Each has a clock for itself: two that are apart must not make time pass.
+/// Caller that provides the time. Each has its own clock, since a difference between two callers must not count as
+/// elapsed time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Append,
@@ -216,7 +222,7 @@ pub(crate) enum Caller {
     Upkeep,
 }
 
-/// Time that passed by a clock that may leap: steps back count as none.
+/// Elapsed time by a clock that may leap. Steps back count as zero.
 #[derive(Debug)]
 struct Pace {
     newest: AtomicI64,
@@ -236,28 +242,28 @@ impl Pace {
             // Wraps after many leaps, as the differences do.
             self.passed.fetch_add(step, Ordering::Relaxed);
         } else if newest.saturating_sub(now) > LEAP_NS {
-            // Not threads that came in another order: the clock was set back.
+            // The clock was set back; this is not just threads arriving in another order.
             self.newest.store(now, Ordering::Relaxed);
         }
     }
 }
 
-/// Time that passed, as each caller tells it.
+/// Elapsed time, by the clock of each caller.
 #[derive(Debug)]
 pub(crate) struct Paces {
-    /// What the newest call said.
+    /// Time of the newest call.
     now: AtomicI64,
     callers: [Pace; 3],
-    /// The caller's steady clock, once it told one: then it alone counts.
+    /// Caller's steady clock. Once it was provided, only it counts.
     steady: Pace,
     has_steady: AtomicBool,
 }
 
-/// Where the clocks stood.
+/// Elapsed time by each clock at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     callers: [i64; 3],
-    /// If there is a steady clock.
+    /// Elapsed time by the steady clock, if there is one.
     steady: Option<i64>,
 }
 
@@ -271,14 +277,14 @@ impl Paces {
         }
     }
 
-    /// Takes in the time that a call came with.
+    /// Updates a caller's clock with the time of a call.
     #[inline]
     pub(crate) fn tell(&self, caller: Caller, now: i64) {
         self.now.store(now, Ordering::Relaxed);
         self.callers[caller as usize].tell(now);
     }
 
-    /// Takes in the caller's steady clock.
+    /// Updates the caller's steady clock.
     pub(crate) fn tell_steady(&self, steady: i64) {
         if !self.has_steady.load(Ordering::Acquire) {
             self.steady.newest.store(steady, Ordering::Relaxed);
@@ -287,19 +293,19 @@ impl Paces {
         self.steady.tell(steady);
     }
 
-    /// The time of the newest call: forward or back, as the clock was set.
+    /// Returns the time of the newest call, which may be earlier than that of the one before.
     pub(crate) fn now(&self) -> i64 {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Where the clocks stand.
+    /// Returns a mark for measuring elapsed time.
     pub(crate) fn mark(&self) -> Mark {
         let passed = |pace: &Pace| pace.passed.load(Ordering::Relaxed);
         let steady = self.has_steady.load(Ordering::Acquire).then(|| passed(&self.steady));
         Mark { callers: std::array::from_fn(|n| passed(&self.callers[n])), steady }
     }
 
-    /// Nanoseconds that passed since: by the steady clock, else by the caller whose clock went on furthest.
+    /// Returns the nanoseconds since a mark: by the steady clock, or else by the caller whose clock advanced furthest.
     pub(crate) fn since(&self, mark: &Mark) -> i64 {
         let now = self.mark();
         match (now.steady, mark.steady) {
@@ -322,7 +328,7 @@ mod tests {
         WallClock::new(Duration::from_secs(3_600), now, None)
     }
 
-    /// Both clocks go on second by second.
+    /// Advances both clocks second by second.
     fn run(clock: &mut WallClock, seconds: i64, steady: Option<i64>) {
         for second in 1..=seconds {
             let (wall, _) = clock.last.expect("a call");
@@ -354,11 +360,11 @@ mod tests {
             clock.observe(to, Some(HOUR));
             assert_eq!((clock.state().leaps, clock.state().confirmed), (1, false), "{leap}");
             assert_eq!(clock.state().newest, Some(ClockLeap { from: before, to }));
-            // Ages are counted on by the old clock, and not beyond the new one.
+            // Ages continue to be counted by the old clock, but not beyond the new one.
             assert_eq!(clock.now(), Some(before.min(to)), "{leap}");
             run(&mut clock, 10, Some(HOUR));
             assert_eq!(clock.now(), Some((before + 10 * S).min(to.saturating_add(10 * S))), "{leap}");
-            // Back: as if nothing had been.
+            // Set back: as if nothing had happened.
             clock.observe(before + 10 * S, Some(HOUR + 10 * S));
             assert_eq!(clock.now(), Some(before + 10 * S), "{leap}");
             run(&mut clock, 3_600, Some(HOUR + 10 * S));
@@ -377,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The steady clock says nothing of the time between the opening and the call that tells it first.
+    /// A steady clock must say nothing about the time between the opening and its first reading.
     #[test]
     fn a_step_before_the_first_steady_instant_is_not_taken_for_time() {
         for step in [1, 7, 55, 60] {
@@ -394,7 +400,7 @@ mod tests {
     fn a_slewed_clock_is_followed() {
         let mut clock = clock(T0);
         clock.observe(T0, Some(0));
-        // Half a second in each thousand, for ten hours.
+        // Drift of half a second in each thousand, for ten hours.
         for second in 1..=36_000 {
             clock.observe(T0 + second * S + second * S / 2_000, Some(second * S));
         }
@@ -425,7 +431,7 @@ mod tests {
             paces.tell(Caller::Upkeep, T0 + S + second * S);
             assert_eq!(paces.since(&mark), second * S);
         }
-        // Two clocks that are a month apart make no time pass.
+        // Two clocks that are a month apart must not count as elapsed time.
         let mark = paces.mark();
         for n in 0..100 {
             paces.tell(Caller::Append, T0 + S + n);
@@ -438,7 +444,7 @@ mod tests {
             paces.tell(Caller::Commit, T0 + 31 * DAY + n);
         }
         assert_eq!(paces.since(&mark), 100);
-        // A steady clock alone counts from where it is told on.
+        // A steady clock alone counts from its first reading on.
         paces.tell_steady(7);
         let mark = paces.mark();
         paces.tell(Caller::Append, i64::MAX);

@@ -1,40 +1,40 @@
-//! What appends, recovery and the whole store report of themselves.
+//! Results and statistics of appends, recovery and the whole store.
 
 use crate::Reject;
 use crate::model::clock::{ClockLeap, ClockTrust};
 use crate::model::damage::Damage;
 
-/// What became of one frame.
+/// Outcome of appending one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Stored at this row (final once committed).
+    /// The frame was stored at this row (final once committed).
     Stored {
         /// Ordinal in its stream.
         row: u64,
     },
-    /// Nothing in it left its bound (see [`Reduction`](crate::Reduction)): it gets no row of its own, what is stored
-    /// stands for it. As durable as a stored frame once its commit is.
+    /// No value left its bound (see [`Reduction`](crate::Reduction)): the frame gets no row of its own and is
+    /// represented by stored data. It is as durable as a stored frame once its commit is.
     Reduced {
         /// Newest row of its stream.
         row: u64,
     },
-    /// Seen before (sequence, or stream, time and all values): counted, not stored.
+    /// The frame was seen before (same sequence, or same stream, time and values). It was counted, but not stored.
     Duplicate,
-    /// Refused, counted by reason.
+    /// The frame was refused, and counted by reason.
     Rejected(Reject),
 }
 
-/// Number of a commit: rises by one.
+/// Number of a commit; increases by one with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitNumber(pub u64);
 
-/// What an append did.
+/// Result of an append.
 #[derive(Clone, Debug)]
 pub struct Appended {
-    /// One for each frame, in order.
+    /// One outcome for each frame, in order.
     pub outcomes: Vec<Outcome>,
-    /// Once this commit is durable, every stored frame of this append is, and every one that a duplicate repeats: the next
-    /// commit, or where nothing waits for one the newest.
+    /// Commit that makes every stored frame of this append durable, and every frame that a duplicate repeats. This is
+    /// the next commit, or the newest one if nothing waits for a commit.
     pub commit: CommitNumber,
 }
 
@@ -43,23 +43,23 @@ pub struct Appended {
 pub struct Counts {
     /// Frames that reached `append`.
     pub received: u64,
-    /// Frames with a row.
+    /// Frames that got a row.
     pub stored: u64,
-    /// Frames seen before.
+    /// Frames that were seen before.
     pub duplicate: u64,
-    /// Frames in which nothing left its band (lossy codecs).
+    /// Frames in which no value left its bound (lossy codecs).
     pub reduced: u64,
-    /// Frames refused, and frames taken that a failing disk lost before they were durable.
+    /// Frames refused, and accepted frames that a failing disk lost before they were durable.
     pub rejected: u64,
-    /// Frames found missing, and those of `rejected` that nobody sends again.
+    /// Frames found missing, and those of `rejected` that will not be sent again.
     pub lost: u64,
-    /// Missing frames that came late after all, also those that were found missing before the store was opened.
+    /// Missing frames that arrived late, including those found missing before the store was opened.
     pub filled: u64,
-    /// Frames found missing before the store was opened and not there by then, as far as they are remembered.
+    /// Frames found missing before the store was opened and still missing then, as far as this is remembered.
     pub open_before: u64,
-    /// Frames after a later one.
+    /// Frames that arrived after a later one.
     pub late: u64,
-    /// Source restarts seen.
+    /// Restarts of the source.
     pub restarts: u64,
     /// Stored frames whose `time` is more than `max_future` ahead of their reception.
     pub future: u64,
@@ -68,101 +68,101 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Frames missing now that were counted as lost: those missing when the store was opened, and those lost since, without
-    /// those that came after all.
+    /// Returns the number of lost frames that are still missing: those missing when the store was opened plus those
+    /// lost since, minus those that arrived late.
     pub fn open(&self) -> u64 {
         (self.open_before + self.lost).saturating_sub(self.filled)
     }
 }
 
-/// Sizes and counters of the whole store.
+/// Statistics of the whole store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
-    /// Bytes of all files: log, checkpoints, segments, and what is allocated ahead.
+    /// Bytes of all files: log, checkpoints and segments, including preallocated space.
     pub disk_bytes: u64,
-    /// Sealed and open segments.
+    /// Number of sealed and open segments.
     pub segments: u64,
     /// Bytes of encoded blocks.
     pub block_bytes: u64,
     /// Points in encoded blocks.
     pub block_points: u64,
-    /// Bytes of segments of blobs, without what is allocated ahead.
+    /// Bytes of blob segments, without preallocated space.
     pub blob_bytes: u64,
-    /// Memory of open blocks.
+    /// Bytes of memory used by open blocks.
     pub open_bytes: u64,
     /// Bytes of the log between tail and head.
     pub log_used_bytes: u64,
     /// Bytes of the log's ring.
     pub log_bytes: u64,
-    /// Commits since opening.
+    /// Number of commits since opening.
     pub commits: u64,
-    /// Bytes written since opening, log included.
+    /// Bytes written since opening, including the log.
     pub written_bytes: u64,
-    /// Those of the log.
+    /// Bytes written to the log since opening.
     pub log_written_bytes: u64,
-    /// Blocks decoded for readers since opening; what statistics answer is not among them.
+    /// Blocks decoded for readers since opening. Reads answered from statistics are not counted.
     pub blocks_decoded: u64,
-    /// Segments since opening that another one stands for now, with larger blocks.
+    /// Segments that compaction has replaced with larger blocks since opening.
     pub settled_segments: u64,
-    /// Bytes written for that, also in vain.
+    /// Bytes written by compaction, including failed attempts.
     pub settle_written_bytes: u64,
-    /// Bytes of disk that it saved.
+    /// Bytes of disk space saved by compaction.
     pub settle_saved_bytes: u64,
-    /// Segments that could not be rewritten because they, or what was made of them, do not read back: they are as they
-    /// were.
+    /// Segments that could not be compacted because they, or their replacements, do not read back. They are unchanged.
     pub settle_failed: u64,
-    /// Why the newest of them could not.
+    /// Reason for the newest failure of compaction.
     pub settle_failure: Option<String>,
-    /// Why what is sealed waits for the disk, if so: it is full, no descriptor is left, or it can be read only.
+    /// Reason for which sealing waits for the disk, if it does: the disk is full or read-only, or no descriptor is
+    /// left.
     pub held_up: Option<String>,
-    /// Streams in the catalog.
+    /// Number of streams in the catalog.
     pub streams: u64,
-    /// Channels in the catalog.
+    /// Number of channels in the catalog.
     pub channels: u64,
-    /// What is made of the clock that the callers tell.
+    /// Trust in the callers' clock.
     pub clock: ClockTrust,
 }
 
-/// What recovery found at opening.
+/// Report of what recovery found at opening.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// Epoch begun by this opening.
+    /// Epoch that this opening began.
     pub epoch: u32,
-    /// Frames taken back from the log.
+    /// Number of frames restored from the log.
     pub frames: u64,
     /// Whether the last shutdown was clean.
     pub clean: bool,
-    /// When the newest commit that was found was made, nanoseconds since 1970 UTC; none in a new store.
+    /// Instant of the newest commit found, in nanoseconds since 1970 UTC; `None` in a new store.
     pub last_commit: Option<i64>,
-    /// If the clock of the opening lies before what the store holds, or more than a year after all of it: from the
-    /// newest instant stored to the clock. Nothing goes by age before the clock was confirmed.
+    /// Leap of the clock at opening: set if it is before the newest stored instant, or more than a year after it.
+    /// Nothing is dropped by age until the clock is confirmed.
     pub clock_leap: Option<ClockLeap>,
-    /// Bytes of the log beyond the last whole commit.
+    /// Bytes of the log after the last complete commit.
     pub torn_bytes: u64,
-    /// What was durable and is not as it was written.
+    /// Durable data that is not as it was written.
     pub damaged: Vec<Damage>,
-    /// Rows lost with it; each range of a stream is a row of `strongback.gaps`.
+    /// Number of rows lost with it. Each range of a stream is a row of `strongback.gaps`.
     pub lost_rows: u64,
 }
 
-/// A segment as `strongback.segments` shows it.
+/// Segment, as shown in `strongback.segments`.
 #[derive(Clone, Debug)]
 pub struct SegmentInfo {
-    /// Number, in the order in which they were made.
+    /// Number, in order of creation.
     pub id: u64,
-    /// Whether it stands for older ones, with larger blocks.
+    /// Whether compaction made the segment as a replacement for older ones.
     pub settled: bool,
-    /// Whether it holds blobs, and no blocks.
+    /// Whether the segment holds blobs instead of blocks.
     pub blobs: bool,
-    /// Whether it is sealed.
+    /// Whether the segment is sealed.
     pub sealed: bool,
-    /// Retention group.
+    /// Name of the retention group.
     pub group: String,
     /// Bytes on disk.
     pub size_bytes: u64,
-    /// Blocks in it; of blobs these.
+    /// Number of blocks, or of blobs.
     pub blocks: u64,
-    /// Smallest and largest `time` in it.
+    /// Smallest and largest `time` of its frames.
     pub time: Option<(i64, i64)>,
     /// First and last instant at which its data was stored.
     pub stored: Option<(i64, i64)>,

@@ -1,12 +1,12 @@
-//! Damage: bytes that are not as they were written.
+//! Damage to stored bytes.
 
-/// Something that is not as it was written.
+/// Stored data that is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The file, by its name in the folder.
+    /// Name of the file in the folder.
     pub file: String,
     /// Offset in the file.
     pub offset: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub reason: String,
 }

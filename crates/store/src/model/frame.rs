@@ -1,38 +1,38 @@
-//! Frames on their way into the store: what every source produces.
+//! Frames on their way into the store, as sources produce them.
 
 use crate::model::array::{ArrayType, Element, put_elements};
 use crate::model::stream::{ChannelIndex, StreamId};
 use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
 
-/// Everything of a frame but its cells.
+/// Stream, times and sequence of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Stream it belongs to.
+    /// Stream that the frame belongs to.
     pub stream: StreamId,
-    /// When this node received it, nanoseconds since 1970 UTC.
+    /// Time at which this node received the frame, in nanoseconds since 1970 UTC.
     pub receive_time: i64,
-    /// When its source says it was sampled, nanoseconds since 1970 UTC.
+    /// Sampling time according to the source, in nanoseconds since 1970 UTC.
     pub source_time: Option<i64>,
     /// Sequence as on the wire, modulo the stream's `sequence_modulus`.
     pub sequence: Option<u64>,
 }
 
-/// One cell of a frame under way: 16 bytes.
+/// Cell of a frame in a batch: 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedCell {
-    /// Value's bit pattern; text and arrays: offset << 32 | length of their bytes.
+    /// Bit pattern of the value. For texts, blobs and arrays: offset << 32 | length of their bytes.
     pub(crate) bits: u64,
     /// Index of the channel.
     pub(crate) channel: u16,
     channel_type: u8,
-    /// State where there is no value.
+    /// Code of the state, if there is no value.
     pub(crate) state: u8,
 }
 
-/// Frames of any streams in the order of their reception, cells row by row.
+/// Frames of any streams in the order of reception, with their cells row by row.
 ///
-/// Reused between receptions: [`FrameBatch::clear`] keeps its memory. A frame is built by `begin`,
-/// `push` for each cell it has, `end`; channels not pushed are *absent*.
+/// A batch can be reused: [`FrameBatch::clear`] keeps its memory. To build a frame, call `begin`, then `push` for each
+/// cell, then `end`. Channels that are not pushed are *absent*.
 #[derive(Clone, Debug, Default)]
 pub struct FrameBatch {
     heads: Vec<(FrameHead, u32)>,
@@ -43,23 +43,23 @@ pub struct FrameBatch {
 }
 
 impl FrameBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says whether whoever sent the frames is told of those that are refused, and may send them again: then
-    /// they are not counted as lost.
+    /// Sets whether the sender is told which frames are refused and may send them again. Such frames are not counted as
+    /// lost.
     pub fn set_answered(&mut self, answered: bool) {
         self.answered = answered;
     }
 
-    /// See [`FrameBatch::set_answered`]; at first not.
+    /// Returns whether the sender is told of refused frames (see [`FrameBatch::set_answered`]); initially `false`.
     pub fn is_answered(&self) -> bool {
         self.answered
     }
 
-    /// Forgets its frames, keeps its memory.
+    /// Removes all frames, but keeps the memory.
     pub fn clear(&mut self) {
         self.heads.clear();
         self.cells.clear();
@@ -99,7 +99,7 @@ impl FrameBatch {
         self.cells.push(PackedCell { bits, channel: channel.0, channel_type, state: CellState::Value as u8 });
     }
 
-    /// Keeps the bytes of a text, array or reference to a blob; returns where they are.
+    /// Stores the bytes of a text, array or blob reference, and returns `offset << 32 | length`.
     fn put_beside(&mut self, bytes: &[u8]) -> u64 {
         let offset = self.text.len() as u64;
         self.text.extend_from_slice(bytes);
@@ -112,7 +112,7 @@ impl FrameBatch {
         self.cells.push(PackedCell { bits: 0, channel: channel.0, channel_type: 0, state: state as u8 });
     }
 
-    /// Sets the source time of the open frame, for protocols that say it after the values.
+    /// Sets the source time of the open frame, for protocols that transmit it after the values.
     pub fn set_source_time(&mut self, source_time: Option<i64>) {
         if let Some((head, ..)) = &mut self.open {
             head.source_time = source_time;
@@ -127,7 +127,7 @@ impl FrameBatch {
         }
     }
 
-    /// Forgets the open frame, if any.
+    /// Discards the open frame, if any.
     pub fn abort(&mut self) {
         if let Some((_, cells, text)) = self.open.take() {
             self.cells.truncate(cells);
@@ -135,7 +135,7 @@ impl FrameBatch {
         }
     }
 
-    /// Adds a frame of another batch.
+    /// Appends a copy of a frame of another batch.
     pub fn copy(&mut self, frame: &FrameRef<'_>) {
         self.begin(frame.head);
         self.cells.reserve(frame.cells.len());
@@ -147,27 +147,27 @@ impl FrameBatch {
         self.end();
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Whether it holds no frame.
+    /// Returns whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }
 
-    /// Number of cells over all its frames.
+    /// Returns the number of cells of all frames.
     pub fn cells(&self) -> usize {
         self.cells.len()
     }
 
-    /// Bytes of its cells and text: what callers bound a batch by.
+    /// Returns the size of heads, cells and text in bytes. Callers use it to bound a batch.
     pub fn size_bytes(&self) -> usize {
         self.heads.len() * size_of::<(FrameHead, u32)>() + self.cells.len() * size_of::<PackedCell>() + self.text.len()
     }
 
-    /// The frame at an index.
+    /// Returns the frame at an index.
     #[inline]
     pub fn frame(&self, index: usize) -> FrameRef<'_> {
         let (head, end) = self.heads[index];
@@ -175,13 +175,13 @@ impl FrameBatch {
         FrameRef { head, cells: &self.cells[start as usize..end as usize], text: &self.text }
     }
 
-    /// Its frames in order.
+    /// Iterates over the frames in order.
     pub fn frames(&self) -> impl ExactSizeIterator<Item = FrameRef<'_>> {
         (0..self.len()).map(|i| self.frame(i))
     }
 }
 
-/// A frame of a [`FrameBatch`].
+/// Frame of a [`FrameBatch`].
 #[derive(Clone, Copy, Debug)]
 pub struct FrameRef<'a> {
     head: FrameHead,
@@ -190,7 +190,7 @@ pub struct FrameRef<'a> {
 }
 
 impl<'a> FrameRef<'a> {
-    /// Stream, times and sequence.
+    /// Returns the frame's stream, times and sequence.
     pub fn head(&self) -> FrameHead {
         self.head
     }
@@ -201,17 +201,17 @@ impl<'a> FrameRef<'a> {
         self
     }
 
-    /// Number of cells the source gave.
+    /// Returns the number of cells that the source provided.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether the source gave no cell.
+    /// Returns whether the source provided no cells.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// Bytes of its cells and what they have beside them.
+    /// Returns the size of the cells in bytes, including texts and arrays.
     pub fn size_bytes(&self) -> usize {
         let beside = |cell: &PackedCell| match cell.kind() {
             Some(kind) if !kind.is_scalar() => cell.text(self).len(),
@@ -220,31 +220,32 @@ impl<'a> FrameRef<'a> {
         size_of_val(self.cells) + self.cells.iter().map(beside).sum::<usize>()
     }
 
-    /// The cells as they are packed.
+    /// Returns the packed cells.
     pub(crate) fn packed_cells(&self) -> &'a [PackedCell] {
         self.cells
     }
 
-    /// Whether its cells stand where the layout has them: the first is of the first channel, and so on.
+    /// Returns whether the cells are in the order of the layout: the first cell belongs to the first channel, and so
+    /// on.
     pub fn is_in_place(&self) -> bool {
         self.cells.iter().enumerate().all(|(index, cell)| cell.channel as usize == index)
     }
 
-    /// The cell at a place in the source's order.
+    /// Returns the cell at an index in the source's order.
     #[inline]
     pub fn cell(&self, at: usize) -> Option<(ChannelIndex, Result<Value<'a>, CellState>)> {
         self.cells.get(at).map(|c| (ChannelIndex(c.channel), c.value(self.text)))
     }
 
-    /// Type and bits, as of [`Value::from_bits`], of the number or truth value at a place in the source's order; none of
-    /// what else may be there.
+    /// Returns the type and bits (see [`Value::from_bits`]) of the number or truth value at an index in the source's
+    /// order. Returns `None` for other cells.
     #[inline]
     pub fn number(&self, at: usize) -> Option<(ChannelType, u64)> {
         let cell = self.cells.get(at)?;
         cell.kind().filter(|kind| kind.is_scalar()).map(|kind| (kind, cell.bits))
     }
 
-    /// The cells the source gave, in its order: the channel, and the value or why there is none.
+    /// Iterates over the cells in the source's order: the channel, and the value or the state of the cell.
     pub fn cells(&self) -> impl ExactSizeIterator<Item = (ChannelIndex, Result<Value<'a>, CellState>)> + 'a {
         let text = self.text;
         self.cells.iter().map(move |c| (ChannelIndex(c.channel), c.value(text)))
@@ -252,19 +253,20 @@ impl<'a> FrameRef<'a> {
 }
 
 impl PackedCell {
-    /// 0 if it is a value of a type, by its [`ChannelType::value_code`], for the channel of this index.
+    /// Returns 0 if the cell is a value for the channel with this index and of the type with this
+    /// [`ChannelType::value_code`].
     #[inline(always)]
     pub(crate) fn differs(&self, channel: usize, code: u8) -> u32 {
         (u32::from(self.channel) ^ channel as u32) | u32::from(self.channel_type ^ code)
     }
 
-    /// Type of its value; none if it has only a state.
+    /// Returns the type of the value, or `None` if the cell has only a state.
     #[inline]
     pub(crate) fn kind(&self) -> Option<ChannelType> {
         ChannelType::from_code(self.channel_type)
     }
 
-    /// Its bytes, if its type is text or an array.
+    /// Returns the bytes of the value, if it is a text, blob or array.
     pub(crate) fn text<'a>(&self, frame: &FrameRef<'a>) -> &'a [u8] {
         text_at(frame.text, self.bits)
     }

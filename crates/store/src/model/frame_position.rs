@@ -1,34 +1,34 @@
-//! Positions in the one order of frames: `time`, stream, row.
+//! Positions in the total order of frames: `time`, stream, row.
 
 use crate::model::stream::StreamId;
 
-/// The position of a frame, or one between frames.
+/// Position of a frame, or between frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePosition {
     /// `time`, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// The stream.
+    /// Stream of the frame.
     pub stream: StreamId,
-    /// The row.
+    /// Row of the frame.
     pub row: u64,
 }
 
 impl FramePosition {
-    /// Before everything.
+    /// Position before all frames.
     pub const START: FramePosition = FramePosition { time: i64::MIN, stream: StreamId(0), row: 0 };
 
-    /// Behind all frames of a `time`.
+    /// Returns the position after all frames of a `time`.
     pub fn after(time: i64) -> FramePosition {
         FramePosition { time, stream: StreamId(u32::MAX), row: u64::MAX }
     }
 
-    /// Before all frames of a `time`.
+    /// Returns the position before all frames of a `time`.
     pub fn before(time: i64) -> FramePosition {
         FramePosition::after(time.saturating_sub(1))
     }
 
-    /// Returns the newest `time` whose frames of a stream all lie before the position. The frames of the position's own
-    /// stream and time count as one.
+    /// Returns the newest `time` for which all frames of a stream are before the position. Frames with the same stream
+    /// and time as the position count as before it.
     pub fn last_time_of(self, stream: StreamId) -> i64 {
         if stream <= self.stream { self.time } else { self.time.saturating_sub(1) }
     }

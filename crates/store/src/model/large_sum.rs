@@ -1,16 +1,16 @@
-//! A sum of numbers that may be as large as they get: exact as far as a compensated sum is, and right where it passes
-//! what a number can hold on its way.
+//! Sums of floats of any magnitude. They are as exact as a compensated sum, and remain right when an intermediate sum
+//! overflows.
 
-/// A power of two, by which any sum of as many products with durations as there can be is a number.
+/// Scale at which the sum of any possible number of products with durations stays finite: a power of two.
 const SCALE: f64 = 1.0 / (1u128 << 127) as f64;
 
-/// Neumaier's compensated sum, and beside it the same sum of scaled numbers.
+/// Neumaier's compensated sum, together with the same sum of scaled numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LargeSum {
     sum: f64,
-    /// What rounding lost.
+    /// Accumulated rounding error of `sum`.
     lost: f64,
-    /// What counts once `sum` is no finite number any more.
+    /// Scaled sum, used once `sum` is no longer finite.
     scaled: f64,
 }
 
@@ -30,22 +30,22 @@ impl LargeSum {
         self.scaled += number * SCALE * duration;
     }
 
-    /// The sum; infinite where it is larger than a number can be.
+    /// Returns the sum, or an infinity if it exceeds the range of `f64`.
     pub(crate) fn value(&self) -> f64 {
         self.over(1.0)
     }
 
-    /// The sum over a count.
+    /// Returns the sum divided by `count`.
     pub(crate) fn over(&self, count: f64) -> f64 {
         let sum = self.sum + self.lost;
         if sum.is_finite() { sum / count } else { self.scaled / count / SCALE }
     }
 }
 
-/// The value of the line from `a` to `b` at a share of the way.
+/// Returns the value at `share` (0 to 1) of the way from `a` to `b` on a straight line.
 pub(crate) fn on_way(a: f64, b: f64, share: f64) -> f64 {
     let step = b - a;
-    // Two numbers of different signs may be further apart than a number can say.
+    // The difference of two numbers of opposite signs may overflow.
     if step.is_finite() { a + step * share } else { a * (1.0 - share) + b * share }
 }
 

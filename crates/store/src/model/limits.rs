@@ -1,97 +1,98 @@
-//! Every limit of the format, each with its reason. Encoders keep them, decoders refuse what passes
-//! them before they allocate, so hostile bytes cost at most what these numbers say.
+//! Limits of the format, each with its reason. Encoders keep to them. Decoders check them before they allocate, so that
+//! hostile bytes cost at most what these numbers say.
 
-/// Most channels of a layout: a directory of this many columns still fits a write group.
+/// Maximum channels of a layout: a directory of this many columns still fits a write group.
 pub const CHANNELS_MAX: usize = 4_096;
 
-/// Most rows of one block. Seals happen at 1,024; settle may join up to this many, beyond which a
-/// point lookup would decode too much.
+/// Maximum rows of one block. Blocks are sealed at 1,024 rows. Compaction may join up to this many; beyond, a point
+/// lookup would decode too much.
 pub const BLOCK_ROWS_MAX: usize = 65_536;
 
-/// Most cells (rows × columns) of one block: bounds what a decoder allocates for a block whose
-/// columns take no bytes at all (128 MiB at 8 bytes a cell).
+/// Maximum cells (rows × columns) of one block. Bounds what a decoder allocates for a block whose columns take no bytes
+/// at all (128 MiB at 8 bytes a cell).
 pub const BLOCK_CELLS_MAX: usize = 1 << 24;
 
-/// Most bytes of one block on disk. One frame has at most 1 MiB, so a row always fits.
+/// Maximum bytes of one block on disk. A frame has at most 1 MiB, so a row always fits.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
-/// Most elements of an array.
+/// Maximum elements of an array.
 pub const ARRAY_LENGTH_MAX: usize = 65_536;
 
-/// Most bytes of text that one text column of a block decodes to, or of elements that one of arrays does: a dictionary,
-/// or a tile of equal elements, must not be a bomb. Far above the byte cap at which blocks are sealed, far below what a `u32` offset can say.
+/// Maximum bytes that a column of texts or arrays in a block decodes to. Prevents decompression bombs by a dictionary
+/// or a tile of equal elements. Far above the size at which blocks are sealed, and far below the range of `u32`
+/// offsets.
 pub const COLUMN_TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// Most sections of a block or footer: this version writes three; the rest is room to grow.
+/// Maximum sections of a block or footer. This version writes three; the rest leaves room to grow.
 pub const SECTIONS_MAX: usize = 32;
 
-/// Most bytes of parameters of one column codec.
+/// Maximum bytes of parameters of one column codec.
 pub const CODEC_PARAMETER_BYTES_MAX: usize = 1_024;
 
-/// Most bytes of a write group, except one that holds a single larger block: what a reader of an
-/// open segment must take in to check one checksum.
+/// Maximum bytes of a write group, except one that holds a single larger block. A reader of an open segment must read
+/// that much to check one checksum.
 pub const GROUP_BYTES_MAX: usize = 256 << 10;
 
-/// Write groups begin and end at multiples of this: no durable page is ever written again.
+/// Alignment of write groups in bytes. No durable page is ever written again.
 pub const PAGE_BYTES: usize = 4_096;
 
-/// Blocks begin and end at multiples of this.
+/// Alignment of blocks in bytes.
 pub const BLOCK_ALIGN_BYTES: usize = 8;
 
-/// Smallest segment: below this, header, footer and trailer leave no room for blocks.
+/// Minimum size of a segment in bytes: below it, header, footer and trailer leave no room for blocks.
 pub const SEGMENT_BYTES_MIN: u64 = 32 << 10;
 
-/// Largest segment: blocks are addressed by `u32` offsets in the footer.
+/// Maximum size of a segment in bytes: the footer addresses blocks by `u32` offsets.
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a whole chunk of a blob, with its header: what a writer or a reader of one holds in memory.
+/// Size of a full blob chunk with its header, in bytes. Writers and readers of a blob hold one in memory.
 pub const BLOB_CHUNK_BYTES: usize = 128 << 10;
 
-/// Most blobs that are written at a time, whatever the size of the store: each has a segment to itself meanwhile.
+/// Maximum blobs that are written at the same time, whatever the size of the store: each occupies a segment meanwhile.
 pub const BLOB_WRITERS_MAX: usize = 16;
 
-/// Most bytes of a footer: the whole segment at worst.
+/// Maximum bytes of a footer: the whole segment in the worst case.
 pub const FOOTER_BYTES_MAX: usize = SEGMENT_BYTES_MAX as usize;
 
-/// Bytes of a block's header.
+/// Size of a block's header in bytes.
 pub const BLOCK_HEADER_BYTES: usize = 96;
 
-/// Most blocks of a segment: the smallest block is its header.
+/// Maximum blocks of a segment: the smallest block is just a header.
 pub const SEGMENT_BLOCKS_MAX: usize = SEGMENT_BYTES_MAX as usize / BLOCK_HEADER_BYTES;
 
-/// Most streams in one mixed block.
+/// Maximum streams in one mixed block.
 pub const MIXED_PARTS_MAX: usize = 65_536;
 
-/// Most bytes of a text in a stream definition, as the formats hold it: a unit, source or description.
+/// Maximum bytes of a text in a stream definition, as the formats hold it: unit, source or description.
 pub const TEXT_BYTES_MAX: usize = 65_535;
 
-/// Most bytes of the name of a table, tag or channel.
+/// Maximum bytes of the name of a table, tag or channel.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Most bytes of a tag's value.
+/// Maximum bytes of a tag's value.
 pub const TAG_VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// Most tags of a new stream.
+/// Maximum tags of a new stream.
 pub const STREAM_TAGS_MAX: usize = 256;
 
-/// Most tags of a stream, as the formats hold it.
+/// Maximum tags of a stream that the formats hold.
 pub const TAGS_MAX: usize = 1_024;
 
-/// Most bytes of the name of a retention group.
+/// Maximum bytes of the name of a retention group.
 pub const GROUP_NAME_BYTES_MAX: usize = 64;
 
-/// Blocks with fewer rows carry no statistics: decoding them costs less than reading those.
+/// Minimum rows for a block to carry statistics: below, decoding costs less than reading them.
 pub const STATISTICS_MIN_ROWS: usize = 64;
 
-/// A block of so many channels and bytes is parted: each of its columns can be read and checked without the others.
+/// Minimum channels of a parted block. Each of its columns can be read and checked without the others.
 pub const PARTED_CHANNELS: usize = 4;
-/// See [`PARTED_CHANNELS`]: bytes of values and statistics.
+/// Minimum bytes of values and statistics of a parted block; see [`PARTED_CHANNELS`].
 pub const PARTED_BYTES: usize = 12 << 10;
 
-/// Most rows of a stream: none lives that long, and sums of rows never overflow.
+/// Maximum rows of a stream: out of reach in practice, and sums of rows cannot overflow.
 pub(crate) const ROWS_MAX: u64 = 1 << 62;
 
-/// Most bytes of a row and its text.
+/// Maximum bytes of a row with its text.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const _: () = {

@@ -1,68 +1,68 @@
-//! Faults put into the engine on purpose, so that the tests prove that they would see them. In any other
-//! build they are constants that the compiler removes.
+//! Faults that tests inject into the engine to prove that they would detect them. In other builds the checks are
+//! constants that the compiler removes.
 
-/// A fault.
+/// Fault that can be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// Commits are acknowledged before they are written.
     AcknowledgeEarly,
-    /// Recovery takes what it finds in the log.
+    /// Recovery accepts whatever it finds in the log.
     NoLogCheck,
-    /// The body of a block is taken without its checksum.
+    /// The body of a block is accepted without checking its checksum.
     NoBlockCheck,
-    /// Pages, write groups and footers of segments are taken without their checksums.
+    /// Pages, write groups and footers of segments are accepted without checking their checksums.
     NoSegmentCheck,
-    /// What the cache shows after a failed sync is believed, by the store that it failed for and by openings.
+    /// Cached contents are trusted after a failed sync, by the store whose sync failed and by later openings.
     KeepCached,
-    /// Held frames are not written to the log.
+    /// Pending frames are not written to the log.
     ForgetHeld,
-    /// The reference to a blob is given before the blob is synced.
+    /// The reference to a blob is returned before the blob is synced.
     BlobBeforeSync,
-    /// Chunks of blobs are taken as they are.
+    /// Chunks of blobs are accepted unchecked.
     NoBlobCheck,
-    /// A float is taken for one of a grid if it is rebuilt from a float, which has a negative zero.
+    /// A float counts as on a grid if it is rebuilt from a float `k`, which may be a negative zero.
     NegativeZero,
-    /// The last nanosecond of the range is taken as a time.
+    /// The last nanosecond of the range is accepted as a time.
     LastInstant,
-    /// Every clock is believed at once.
+    /// Every clock is trusted at once.
     BelieveClock,
-    /// What was stored before a leap of the clock is not noted to be no older than it.
+    /// The instant of a clock leap is not noted as the lower bound for the age of rows stored before it.
     ForgetLeap,
-    /// What the opening before stored last is as old as its clock says.
+    /// Rows that the previous opening stored last are taken to be as old as its clock said.
     BelieveEnd,
-    /// Segments leave the list before the checkpoint that says so is durable.
+    /// Segments leave the list before the checkpoint that records it is durable.
     DropEarly,
-    /// What was not seen below the lowest sequence is not marked as missing.
+    /// Frames not seen below the lowest sequence are not marked as missing.
     ForgetBelow,
-    /// Groups whose write or sync found no space are not written again.
+    /// Write groups whose write or sync found no space are not written again.
     ThrowGroups,
-    /// The names of files that went are forgotten, although the sync of the folder was refused.
+    /// The names of removed files are forgotten although the sync of the folder failed.
     ForgetRemoved,
-    /// The files of segments go that another stands for, although the checkpoint that says so failed.
+    /// Replaced segment files are removed although the checkpoint that records the replacement failed.
     ReplaceEarly,
-    /// What the checkpoint says of sequences is ahead of the rows that are in segments.
+    /// The sequences in the checkpoint are ahead of the rows that are in segments.
     SealAhead,
-    /// Settling leaves out that frames are missing before a row.
+    /// Compaction drops the mark that frames are missing before a row.
     DropGapMark,
-    /// Checkpoints leave out which frames were seen.
+    /// Checkpoints omit which frames were seen.
     ForgetSequences,
-    /// Want of descriptors poisons.
+    /// Running out of descriptors poisons the store.
     PoisonDescriptors,
-    /// A full disk refuses, whatever may go.
+    /// A full disk refuses frames even if old data may be dropped.
     KeepOldest,
-    /// An append names the next commit, whether anything waits for it or not.
+    /// An append returns the number of the next commit even if nothing waits for it.
     NameNextCommit,
-    /// What the disk refused for a time is never taken again.
+    /// After a temporary refusal by the disk, frames are never accepted again.
     RefuseForEver,
-    /// A gap begins with no frame.
+    /// A gap begins without the frame before it.
     ForgetNewest,
-    /// A row that came late is the newest one.
+    /// A late row is taken as the newest one.
     LateIsNewest,
-    /// Statistics of a block are taken to say which frames are missing in it.
+    /// Statistics of a block are trusted about which frames are missing in it.
     BelieveStatistics,
-    /// Of a block that ends with a value statistics are taken to say which frames are missing in it.
+    /// Statistics of a block that ends with a value are trusted about which frames are missing in it.
     BelieveEnds,
-    /// Each loss gets a row of its own.
+    /// Each loss gets its own row.
     TellEachLoss,
 }
 
@@ -71,7 +71,7 @@ thread_local! {
     static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether a fault is put in, for this thread.
+/// Returns whether a fault is active in this thread.
 #[inline]
 pub(crate) fn is_active(_mutant: Mutant) -> bool {
     #[cfg(test)]
@@ -80,7 +80,7 @@ pub(crate) fn is_active(_mutant: Mutant) -> bool {
     false
 }
 
-/// Puts a fault into this thread's stores, or takes it out.
+/// Activates a fault for this thread's stores, or deactivates it.
 #[cfg(test)]
 pub(crate) fn activate(mutant: Option<Mutant>) {
     ACTIVE.set(mutant);

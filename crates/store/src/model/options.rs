@@ -1,37 +1,39 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::time::Duration;
 
 use crate::model::limits::GROUP_NAME_BYTES_MAX;
 use crate::model::pattern::Pattern;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Bytes of the commit log's ring.
+    /// Size of the commit log's ring in bytes.
     pub log_bytes: u64,
-    /// Most bytes on disk in directory mode; none: 80 % of the file system.
+    /// Maximum bytes on disk in directory mode; `None` means 80 % of the file system.
     pub max_bytes: Option<u64>,
-    /// Oldest stored age kept; none: as long as `max_bytes` allows.
+    /// Maximum age of stored data; `None` means as long as `max_bytes` allows.
     pub max_age: Option<Duration>,
-    /// How long the clock must go on without a leap, from the opening on and after each leap, before data goes by age:
-    /// until then by the clock that was confirmed last, if any. Zero: every clock is believed at once.
+    /// Time for which the clock must advance without a leap before data is dropped by age, from the opening and after
+    /// each leap. Until then, ages are counted by the clock that was confirmed last, if any. With zero, every clock is
+    /// trusted at once.
     pub clock_confirm: Duration,
-    /// Most streams; new ones beyond are rejected.
+    /// Maximum number of streams; further ones are rejected.
     pub max_streams: u32,
-    /// Bytes of a segment file: 32 KiB to 64 MiB. Less where `max_bytes` would hold only few of them.
+    /// Size of a segment file in bytes: 32 KiB to 64 MiB. Reduced if `max_bytes` would hold only a few of them.
     pub segment_bytes: u64,
-    /// Memory for open blocks before pressure seals them.
+    /// Bytes of memory for open blocks, above which they are sealed.
     pub open_bytes: usize,
-    /// Times further ahead of the caller's clock are flagged and kept out of `latest`.
+    /// Distance by which a time may be ahead of the caller's clock. Frames beyond it are flagged and kept out of
+    /// `latest`.
     pub max_future: Duration,
-    /// Retention groups beside the store's own. A new stream joins the first that it matches.
+    /// Retention groups in addition to the store's own. A new stream joins the first one that it matches.
     pub retention: Vec<RetentionGroup>,
-    /// Whether small and poorly packed blocks are rewritten into large ones, a slice with each call of
-    /// [`Store::maintain`](crate::Store::maintain) that has nothing else to do. A fixed size of 16 segments or more keeps
-    /// one free for it; in a smaller one nothing is rewritten.
+    /// Whether compaction rewrites small and poorly packed blocks into large ones. It runs in slices, with each call of
+    /// [`Store::maintain`](crate::Store::maintain) that has nothing else to do. A store of a fixed size with 16
+    /// segments or more keeps one free for it; smaller ones are not compacted.
     pub settle: bool,
-    /// Data stored more recently than this is left as it was sealed.
+    /// Minimum age of stored data for compaction.
     pub settle_age: Duration,
 }
 
@@ -53,27 +55,27 @@ impl Default for StoreOptions {
     }
 }
 
-/// Streams that are kept apart from others: what they hold of the disk is theirs.
+/// Group of streams that is kept apart from others and has its own share of the disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetentionGroup {
-    /// Its name. `data` without `streams` means what belongs to no other group.
+    /// Name of the group. `data` without `streams` stands for all streams that belong to no other group.
     pub name: String,
-    /// Streams made from now on that belong to it: a glob over table and tags.
+    /// Glob over table and tags that selects the new streams of the group.
     pub streams: Option<Pattern>,
-    /// Guaranteed minimum: while it holds no more, nothing of it goes to make space.
+    /// Guaranteed minimum: while the group holds no more, none of its data is dropped for space.
     pub keep: Keep,
-    /// Oldest stored age kept, whatever `keep` says; none: that of the store.
+    /// Maximum age of stored data, whatever `keep` says; `None` means that of the store.
     pub max_age: Option<Duration>,
 }
 
-/// Most groups of a configuration: each may have a segment open.
+/// Maximum number of groups of a configuration: each may have an open segment.
 const GROUPS_MAX: usize = 32;
 
 impl RetentionGroup {
-    /// Whether groups can be meant together; sizes are compared with `max_bytes` when a store is opened.
+    /// Checks that groups are valid together. Their sizes are compared with `max_bytes` when a store is opened.
     ///
     /// # Errors
-    /// A sentence that names the group and what is wrong.
+    /// A sentence that names the group and says what is wrong.
     pub fn check_all(groups: &[RetentionGroup]) -> Result<(), String> {
         if groups.len() > GROUPS_MAX {
             return Err(format!("{} retention groups, at most {GROUPS_MAX}", groups.len()));
@@ -120,17 +122,17 @@ impl RetentionGroup {
     }
 }
 
-/// A part of `max_bytes`.
+/// Part of `max_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keep {
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// This share, 0 to 1.
+    /// Fraction of `max_bytes`, 0 to 1.
     Share(f64),
 }
 
 impl Keep {
-    /// The bytes it comes to.
+    /// Returns the number of bytes for a given `max_bytes`.
     pub fn of(self, max_bytes: u64) -> u64 {
         match self {
             Keep::Bytes(bytes) => bytes,

@@ -1,18 +1,18 @@
-//! Channel patterns: what live, SQL, state and export choose channels by.
+//! Channel patterns, with which live, SQL, state and export select channels.
 //!
-//! A channel's name is `table.channel{tag=value,tag2=value}`. A pattern is a glob over the part before the
-//! braces: `*` stands for any run of characters (dots too), `?` for one; `\` takes the next character as it
-//! is. A pattern without braces matches any tags. In braces each listed tag must match its glob; tags not
-//! listed are free. A tag or a value in double quotes is no glob but that word itself, as
-//! [`StreamKey::channel_name`] quotes it. A channel's full name, however odd its characters, always matches that channel.
+//! A channel's name is `table.channel{tag=value,tag2=value}`. A pattern is a glob over the part before the braces: `*`
+//! matches any run of characters (dots too), `?` matches one, and `\` makes the next character literal. A pattern
+//! without braces matches any tags. In braces, each listed tag must match its glob; tags that are not listed may have
+//! any value. A tag or value in double quotes, as [`StreamKey::channel_name`] writes them, is taken literally. The full
+//! name of a channel always matches that channel, whatever characters it has.
 
 use std::sync::Arc;
 
 use crate::model::stream::{ChannelIndex, Stream, StreamKey, read_quoted};
 
-/// Longest pattern accepted, in bytes.
+/// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
-/// Steps of comparing patterns that one look at channels may take: about a second of a thread.
+/// Maximum number of comparison steps for one lookup of channels: about one second of CPU time.
 const STEPS_MAX: u64 = 300_000_000;
 
 /// A parsed channel pattern.
@@ -23,61 +23,61 @@ pub struct Pattern {
     tags: Vec<(String, Vec<Glyph>)>,
 }
 
-/// Why a text is no pattern.
+/// Error when parsing a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing to match.
+    /// The text is empty.
     #[error("empty channel pattern")]
     Empty,
-    /// Longer than [`PATTERN_BYTES_MAX`].
+    /// The text is longer than [`PATTERN_BYTES_MAX`].
     #[error("channel pattern of {size_bytes} bytes, at most {PATTERN_BYTES_MAX}")]
     TooLong {
-        /// Its size.
+        /// Size of the text.
         size_bytes: usize,
     },
-    /// Something in the braces is not `tag=glob`.
+    /// A part in the braces is not `tag=glob`.
     #[error("channel pattern {pattern:?}: {part:?} is not tag=value")]
     BadTag {
         /// The pattern.
         pattern: String,
-        /// The part of it.
+        /// The part that is wrong.
         part: String,
     },
 }
 
-/// Why patterns are not compared with all channels: they would take too long.
+/// Error of a lookup whose comparisons would take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the patterns take too long to compare with all channels; name channels in full, or use fewer wildcards")]
 pub struct TooCostly;
 
-/// Steps of comparing that are left to one look at channels.
+/// Comparison steps that remain for one lookup of channels.
 #[derive(Debug)]
 pub struct Steps(u64);
 
 impl Steps {
-    /// Steps for all channels and patterns of one look.
+    /// Returns the budget for all channels and patterns of one lookup.
     pub fn of_look() -> Steps {
         Steps(STEPS_MAX)
     }
 
-    /// Takes what a comparison cost.
+    /// Subtracts the cost of a comparison.
     ///
     /// # Errors
-    /// If fewer are left.
+    /// If fewer steps remain.
     pub fn take(&mut self, steps: u64) -> Result<(), TooCostly> {
         self.0 = self.0.checked_sub(steps).ok_or(TooCostly)?;
         Ok(())
     }
 }
 
-/// A stream and those of its channels that patterns choose.
+/// Stream, and those of its channels that patterns select.
 pub type Chosen = (Arc<Stream>, Vec<ChannelIndex>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Glyph {
-    /// This byte.
+    /// Literal byte.
     Byte(u8),
-    /// One character.
+    /// Any one character.
     One,
     /// Any run of characters.
     Run,
@@ -118,44 +118,45 @@ impl Pattern {
         Ok(Pattern { text: text.to_owned(), name: glyphs(name), tags })
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether streams with these tags can have matching channels, whatever their names.
+    /// Returns whether streams with these tags can have matching channels, regardless of channel names.
     pub fn matches_tags(&self, key: &StreamKey) -> bool {
         self.matches_tags_in(key, &mut 0)
     }
 
-    /// As [`Pattern::matches_tags`]; adds the steps that it took to `steps`.
+    /// Does the same as [`Pattern::matches_tags`], and adds the steps taken to `steps`.
     pub fn matches_tags_in(&self, key: &StreamKey, steps: &mut u64) -> bool {
         self.tags.iter().all(|(tag, glob)| key.tag(tag).is_some_and(|value| matches(glob, &[value.as_bytes()], steps)))
     }
 
-    /// Whether a stream matches: the part before the braces is taken for its table.
+    /// Returns whether a stream matches. The part before the braces is compared with its table.
     pub fn matches_stream(&self, key: &StreamKey) -> bool {
         self.matches_tags(key) && matches(&self.name, &[key.table.as_bytes()], &mut 0)
     }
 
-    /// Whether a channel of a stream matches.
+    /// Returns whether a channel of a stream matches.
     pub fn matches(&self, key: &StreamKey, channel: &str) -> bool {
         self.matches_tags(key) && self.matches_name(key, channel, &mut 0) || self.names(key, channel)
     }
 
-    /// Whether the part before the braces matches a channel of a stream whose tags do. Adds the steps that it took to
-    /// `steps`, at most the bytes of the pattern times those of the name: who compares many patterns bounds them by it.
+    /// Returns whether the part before the braces matches a channel, for a stream whose tags are known to match. Adds
+    /// the steps taken to `steps`: at most the length of the pattern times that of the name. Callers that compare many
+    /// patterns use it to bound the work.
     pub fn matches_name(&self, key: &StreamKey, channel: &str, steps: &mut u64) -> bool {
         matches(&self.name, &[key.table.as_bytes(), b".", channel.as_bytes()], steps)
     }
 
-    /// Whether it is the full name of a channel.
+    /// Returns whether the pattern is the full name of a channel.
     pub fn names(&self, key: &StreamKey, channel: &str) -> bool {
         let name = self.text.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
         match name.and_then(|rest| rest.strip_prefix(channel)) {
             None => false,
             Some("") => key.tags.is_empty(),
-            // The whole name is made only where all but the tags fits.
+            // Build the full name only if all but the tags matches.
             Some(tags) => tags.starts_with('{') && self.text == key.channel_name(channel),
         }
     }
@@ -171,7 +172,7 @@ pub(crate) fn matching_of(
     steps: &mut Steps,
 ) -> Result<Vec<ChannelIndex>, TooCostly> {
     let key = &stream.key;
-    // Tags are those of all its channels.
+    // All channels of a stream share its tags.
     let mut taken = patterns.len() as u64;
     let fits: Vec<bool> = patterns.iter().map(|pattern| pattern.matches_tags_in(key, &mut taken)).collect();
     steps.take(taken)?;
@@ -190,7 +191,7 @@ pub(crate) fn matching_of(
     Ok(found)
 }
 
-/// Byte offsets of a character that no `\` stands before.
+/// Returns the byte offsets of a character where it is not preceded by `\`.
 fn unescaped(text: &str, wanted: u8) -> impl Iterator<Item = usize> + '_ {
     let mut escaped = false;
     text.bytes().enumerate().filter_map(move |(i, byte)| {
@@ -200,7 +201,7 @@ fn unescaped(text: &str, wanted: u8) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The parts of a text between signs that no `\` stands before and that are not in the quotes of a tag or a value.
+/// Splits a text at each `sign` that is neither preceded by `\` nor within the quotes of a tag or value.
 fn parts(text: &str, sign: u8) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped, mut begins) = (false, false, true);
     text.split(move |c: char| {
@@ -219,7 +220,7 @@ fn parts(text: &str, sign: u8) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The word in the quotes that a tag or a value consists of.
+/// Returns the word in quotes that makes up a whole tag or value, or `None` if it is not quoted.
 fn in_quotes(text: &str) -> Option<String> {
     read_quoted(text.trim()).filter(|(_, rest)| rest.is_empty()).map(|(word, _)| word)
 }
@@ -239,8 +240,8 @@ fn glyphs(glob: &str) -> Vec<Glyph> {
     out
 }
 
-/// Glob match over the concatenation of some pieces of UTF-8, without joining them. Backtracks to the last
-/// run only: at most pattern × text steps.
+/// Matches a glob against the concatenation of UTF-8 pieces, without joining them. Backtracks to the last run only: at
+/// most pattern × text steps.
 fn matches(glob: &[Glyph], pieces: &[&[u8]], steps: &mut u64) -> bool {
     let mut len: usize = pieces.iter().map(|p| p.len()).sum();
     let at = |mut i: usize| {
@@ -252,7 +253,7 @@ fn matches(glob: &[Glyph], pieces: &[&[u8]], steps: &mut u64) -> bool {
         }
         0
     };
-    // What a glob ends with is compared first: of many globs with a run most differ there, as others do at their begin.
+    // Compare the end of the glob first: globs with a run usually differ from a name there, as others do at the start.
     let mut glob = glob;
     while let Some((Glyph::Byte(byte), rest)) = glob.split_last() {
         *steps += 1;
@@ -386,10 +387,10 @@ mod tests {
             let stream = key("p", &[("k", word), ("k2,=", "v")]);
             let name = Pattern::parse(&stream.channel_name("v")).unwrap();
             assert!(name.matches(&stream, "v"), "{name:?}");
-            // Not as a full name alone: as a pattern for streams too.
+            // Must match as a pattern for streams too, not only as a full name.
             assert!(Pattern::parse(&stream.to_string()).unwrap().matches_stream(&stream), "{stream}");
             let found = words.into_iter().filter(|other| name.matches(&key("p", &[("k", *other), ("k2,=", "v")]), "v"));
-            // Wildcards are not quoted: this one takes all but the empty one.
+            // Wildcards are not quoted: this one matches all names but the empty one.
             assert_eq!(found.count(), if word == "*?" { words.len() - 1 } else { 1 }, "{word}");
         }
     }

@@ -1,50 +1,55 @@
-//! Reductions: what a channel leaves out of what it is offered, on request, within a bound that is stored with it.
+//! Reductions: optional lossy storage of a channel, within an error bound that is stored with it.
 //!
-//! What is promised of a channel with a reduction, for every frame that came in the order of `time`:
+//! A channel with a reduction guarantees, for every frame that arrived in the order of `time`:
 //!
-//! - **Bound.** The value read back for its instant differs from the value offered by no more than the bound; `step`
-//!   gives it back exactly. A value that is stored is stored exactly.
-//! - **Extremes.** Of any span, the largest value stored or read back within it was offered (or lies between two that
-//!   were) and no value offered within the span is more than the bound above it; so the true maximum is known to within
-//!   the bound, and at the time told for it the channel was within the bound of it. The same for the minimum.
-//! - **Discontinuities.** Known → unknown → known is stored at each transition, as is each change to or from NaN and the
+//! - **Bound.** The value read back for an instant differs from the value offered by no more than the bound; `step`
+//!   returns it exactly. A value that is stored is stored exactly.
+//! - **Extremes.** Within any span, the largest value stored or read back was offered (or lies between two that were),
+//!   and no value offered exceeds it by more than the bound. The true maximum is therefore known to within the bound,
+//!   and at the time reported for it the channel was within the bound of it. The same holds for the minimum.
+//! - **Discontinuities.** Each transition known → unknown → known is stored, as is each change to or from NaN and the
 //!   infinities; none of them is ever within a bound.
-//! - **Order.** A reduction looks forward only. The values of a frame that comes late (its `time` before that of one the
-//!   stream took already) are stored, all and exactly, in channels of their own beside: `name_late`.
+//! - **Order.** A reduction only looks forward. The values of a late frame (its `time` is before that of an earlier
+//!   frame of the stream) are all stored exactly, in separate channels: `name_late`.
 //!
-//! What lies within its bound is a cell `unchanged`; a frame with nothing else gets no row and is counted as reduced.
+//! A value within the bound becomes an `unchanged` cell. A frame with no other cells gets no row and is counted as
+//! reduced.
 
 use std::fmt;
 
 use crate::model::stream::Interpolation;
 use crate::model::value::ChannelType;
 
-/// What a channel leaves out. Bounds are in the channel's unit, finite and not negative.
+/// Reduction of a channel. Bounds are in the channel's unit, finite and not negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Reduction {
-    /// Nothing: every value is stored.
+    /// No reduction: every value is stored.
     #[default]
     None,
-    /// A value that is the one stored last, bit for bit. For every type. Read back by holding.
+    /// Leaves out a value that equals the last stored one bit for bit. For every type. Read back by holding the last
+    /// value.
     Step,
-    /// A value within `bound` of the one stored last. For numbers. Read back by holding.
+    /// Leaves out a value within `bound` of the last stored one. For numbers. Read back by holding the last value.
     Deadband {
-        /// Most that a value left out may differ.
+        /// Maximum deviation of a value left out.
         bound: f64,
     },
-    /// A value within `bound` of the straight line between the stored values around it. For numbers. Read back by that
-    /// line. A frame that is stored for another channel's sake stores the channel's value too.
+    /// Leaves out a value within `bound` of the straight line between the stored values around it. For numbers. Read
+    /// back by interpolating that line. If a frame is stored because of another channel, this channel's value is stored
+    /// too.
     SwingingDoor {
-        /// Most that a value left out may differ.
+        /// Maximum deviation of a value left out.
         bound: f64,
     },
 }
 
-/// Its codes in catalog records and footers; the upper half of the byte whose lower half is the interpolation.
+/// Position of the reduction's code in catalog records and footers: the upper half of the byte that holds the
+/// interpolation in its lower half.
 const CODE_SHIFT: u8 = 4;
 
 impl Reduction {
-    /// Most that what is read back may differ from what was offered, in the channel's unit; none without reduction.
+    /// Returns the maximum deviation of a value read back from the value offered, in the channel's unit. Returns `None`
+    /// without a reduction.
     pub fn bound(self) -> Option<f64> {
         match self {
             Reduction::None => None,
@@ -53,10 +58,10 @@ impl Reduction {
         }
     }
 
-    /// Whether a channel of a type can have it.
+    /// Checks whether a channel of a type can have the reduction.
     ///
     /// # Errors
-    /// What is wrong with it, as one phrase.
+    /// A phrase that says what is wrong with it.
     pub fn check(self, kind: ChannelType) -> Result<(), String> {
         let (Reduction::Deadband { bound } | Reduction::SwingingDoor { bound }) = self else { return Ok(()) };
         if kind == ChannelType::Bool || !kind.is_scalar() {
@@ -68,7 +73,7 @@ impl Reduction {
         Ok(())
     }
 
-    /// How values with it are read back between those stored.
+    /// Returns how values are interpolated between stored ones when read back.
     pub(crate) fn interpolation(self, kind: ChannelType) -> Interpolation {
         match self {
             Reduction::None if kind.is_float() => Interpolation::Linear,
@@ -77,7 +82,7 @@ impl Reduction {
         }
     }
 
-    /// The byte that it shares with the interpolation, and the bound that follows it in the format.
+    /// Encodes the byte shared with the interpolation, and the bound that follows it in the format.
     pub(crate) fn encode(self, interpolation: Interpolation) -> (u8, Option<f64>) {
         let (code, bound) = match self {
             Reduction::None => (0, None),
@@ -88,7 +93,8 @@ impl Reduction {
         (interpolation as u8 | code << CODE_SHIFT, bound)
     }
 
-    /// The inverse of [`Reduction::encode`]; `bound` reads what follows. None for what this version does not know.
+    /// Decodes what [`Reduction::encode`] encoded; `bound` reads the bound that follows. Returns `None` for unknown
+    /// codes or an invalid bound.
     pub(crate) fn decode(byte: u8, bound: impl FnOnce() -> Option<f64>) -> Option<(Interpolation, Reduction)> {
         let interpolation = match byte & 15 {
             0 => Interpolation::Hold,
@@ -107,7 +113,7 @@ impl Reduction {
     }
 }
 
-/// `none`, `step`, `deadband(50)`, `swinging_door(0.5)`.
+/// Writes `none`, `step`, `deadband(50)` or `swinging_door(0.5)`.
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Why the store, a frame, a stream or a scan is refused.
+//! Errors: refusals of a store, frame, stream or scan.
 
 use crate::model::array::ArrayType;
 use crate::model::limits::ARRAY_LENGTH_MAX;
@@ -6,16 +6,16 @@ use crate::model::stream::Stream;
 use crate::model::trouble;
 use crate::model::value::ChannelType;
 
-/// Why a store cannot be opened. Each message names the path and what to do.
+/// Error when opening a store. Each message names the path and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("{path}: in use by another process")]
     InUse {
         /// The folder.
         path: String,
     },
-    /// Written by a newer version.
+    /// The store was written by a newer version.
     #[error("{path}: format {found} is newer than this program reads ({known})")]
     Newer {
         /// The folder.
@@ -25,53 +25,53 @@ pub enum OpenError {
         /// Version or features known.
         known: String,
     },
-    /// A copy of another store: two stores must not call themselves by one origin.
+    /// The store is a copy of another: two stores must not have the same origin.
     #[error(
         "{path}: a copy of the store with origin {origin:032x}; `strongback store adopt {path}` gives it its own origin"
     )]
     Copied {
         /// The folder.
         path: String,
-        /// The origin it was copied from.
+        /// Origin of the store it was copied from.
         origin: u128,
     },
-    /// Not a store, or damaged beyond recovery.
+    /// The path is not a store, or the store is damaged beyond recovery.
     #[error("{path}: {reason}")]
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong, at which offset.
+        /// Description of the damage and its offset.
         reason: String,
     },
-    /// Sizes or retention groups that cannot be meant.
+    /// The sizes or retention groups are invalid.
     #[error("{path}: {reason}")]
     Options {
         /// The folder.
         path: String,
-        /// What is wrong.
+        /// Description of what is wrong.
         reason: String,
     },
-    /// The store that is opened again is not there: it was removed, or another is in its place.
+    /// The store being reopened is not there: it was removed, or another one is in its place.
     #[error("{path}: {reason}; no new store is created in its place")]
     Gone {
         /// The folder.
         path: String,
-        /// What is there instead.
+        /// Description of what is there instead.
         reason: String,
     },
-    /// The disk refused.
+    /// An I/O operation failed.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// The refusal.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl OpenError {
-    /// Returns whether the same opening may succeed later, with nothing mended but what surrounds the store: its folder
-    /// is back, or the system has descriptors or space.
+    /// Returns whether opening may succeed later without repairing the store itself: once its folder is back, or once
+    /// the system has descriptors or space.
     pub fn passes(&self) -> bool {
         match self {
             OpenError::Gone { .. } => true,
@@ -81,25 +81,25 @@ impl OpenError {
     }
 }
 
-/// What to do about a store that does not open.
+/// Returns a hint on how to repair a store that does not open.
 pub(crate) fn repair_hint(path: &str) -> String {
     format!("`strongback store repair {path} --into NEW` makes a new store of what is left")
 }
 
-/// Why a frame or a stream was refused. `reason()` is the metrics label.
+/// Reason for which a frame or a stream was refused. [`Reject::reason`] is the label in metrics.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reject {
-    /// More streams than `max_streams`.
+    /// The store already has `max_streams` streams.
     #[error(
         "stream {stream}: the store holds its most streams ({max_streams}); raise max_streams or use fewer tag values"
     )]
     TooManyStreams {
-        /// The stream asked for.
+        /// Name of the new stream.
         stream: String,
         /// The limit.
         max_streams: u32,
     },
-    /// A definition that segments, or the checkpoints of a store of a fixed size, have no room for.
+    /// The definition does not fit into segments, or into the checkpoints of a fixed-size store.
     #[error(
         "stream {stream}: its definition does not fit the {room_bytes} bytes that there are; use fewer or shorter names, \
          larger segments, or a store made for more streams and channels"
@@ -107,10 +107,10 @@ pub enum Reject {
     CatalogFull {
         /// The stream.
         stream: String,
-        /// Bytes for one definition, or for all.
+        /// Bytes available for one definition, or for all.
         room_bytes: u64,
     },
-    /// More channels than a layout can hold.
+    /// The stream has more channels than a layout can hold.
     #[error("stream {stream}: more than {max_channels} channels")]
     TooManyChannels {
         /// The stream.
@@ -118,35 +118,36 @@ pub enum Reject {
         /// The limit.
         max_channels: usize,
     },
-    /// A name that cannot be: empty, too long, control characters, `strongback.`.
+    /// The name is invalid: empty, too long, with control characters, or reserved for tables of the store
+    /// (`strongback.`).
     #[error("name {name:?}: {why}")]
     BadName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         why: &'static str,
     },
-    /// A reduction that its channel cannot have.
+    /// The channel cannot have the requested reduction.
     #[error("stream {stream}, channel {channel}: {why}")]
     BadReduction {
         /// The stream.
         stream: String,
         /// The channel.
         channel: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         why: String,
     },
-    /// A frame over 1 MiB, a quarter of the log or an eighth of a segment.
+    /// The frame is larger than 1 MiB, a quarter of the log or an eighth of a segment.
     #[error(
         "stream {stream}: frame of {size_bytes} bytes; at most 1 MiB, a quarter of the log and an eighth of a segment"
     )]
     TooLarge {
         /// The stream.
         stream: String,
-        /// Its size.
+        /// Size of the frame in bytes.
         size_bytes: usize,
     },
-    /// A time outside 1677 to 2262: the first and the last nanosecond of the range are not taken either.
+    /// The time is outside 1677 to 2262. The first and the last nanosecond of the range are refused too.
     #[error(
         "stream {stream}: time outside 1677 to 2262 (nanoseconds since 1970 that are above -2^63 and below 2^63 - 1)"
     )]
@@ -154,7 +155,7 @@ pub enum Reject {
         /// The stream.
         stream: String,
     },
-    /// A value whose type its channel cannot hold: the caller did not resolve it.
+    /// The value's type does not fit its channel: the caller did not resolve it.
     #[error("stream {stream}, channel {channel}: {found} does not fit {expected}")]
     BadType {
         /// The stream.
@@ -166,19 +167,19 @@ pub enum Reject {
         /// Type of the channel.
         expected: Box<str>,
     },
-    /// An array of a length that its channel does not take.
+    /// The length of the array does not fit its channel.
     #[error("stream {stream}, channel {channel}: an array of {found} elements does not fit {expected}")]
     BadLength {
         /// The stream.
         stream: String,
         /// The channel.
         channel: String,
-        /// Elements of the array.
+        /// Number of elements of the array.
         found: usize,
-        /// What the channel takes.
+        /// Array type that the channel takes.
         expected: Box<str>,
     },
-    /// Arrays of fixed length with which no frame of the stream can ever be stored.
+    /// The fixed-length arrays make every frame of the stream too large to store.
     #[error(
         "stream {stream}: its arrays make every frame {size_bytes} bytes, and this store takes {max_bytes}: at most 1 MiB, \
          a quarter of the log and an eighth of a segment; use shorter arrays or a larger store"
@@ -186,18 +187,18 @@ pub enum Reject {
     ArraysTooLarge {
         /// The stream.
         stream: String,
-        /// Least bytes of a frame with all its arrays.
+        /// Minimum size of a frame with all its arrays, in bytes.
         size_bytes: usize,
-        /// Most bytes of a frame.
+        /// Maximum size of a frame in bytes.
         max_bytes: usize,
     },
-    /// The store takes nothing now: see [`Refusal`].
+    /// The store currently accepts nothing: see [`Refusal`].
     #[error("not recorded: {0}")]
     Refused(Refusal),
 }
 
 impl Reject {
-    /// The label in metrics: `too_many_streams`, `bad_type`, ….
+    /// Returns the label in metrics: `too_many_streams`, `bad_type`, ….
     pub fn reason(&self) -> &'static str {
         match self {
             Reject::TooManyStreams { .. } => "too_many_streams",
@@ -216,16 +217,16 @@ impl Reject {
     }
 }
 
-/// A cell whose value its channel cannot hold.
+/// Cell whose value does not fit its channel.
 pub(crate) struct Misfit {
     pub(crate) channel: usize,
     pub(crate) found: ChannelType,
-    /// Elements of an array whose length does not fit.
+    /// Number of elements, if the length of an array does not fit.
     pub(crate) elements: Option<usize>,
 }
 
 impl Misfit {
-    /// Why the frame it is in is refused.
+    /// Returns the reason for refusing the frame.
     #[cold]
     pub(crate) fn reject(self, definition: &Stream) -> Reject {
         let stream = definition.key.to_string();
@@ -251,63 +252,63 @@ impl Misfit {
     }
 }
 
-/// Why the store as a whole takes nothing. Live goes on.
+/// Reason for which the whole store accepts nothing. Live subscriptions continue.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// No segment or log space can be had; it resumes alone when there is space.
+    /// No space for segments or the log is available. The store resumes on its own once there is space.
     #[error("disk full")]
     DiskFull,
-    /// The disk takes nothing that is written, and says why; it resumes alone when the disk does.
+    /// The disk refuses all writes, for the reason given. The store resumes on its own once the disk accepts them.
     #[error("the disk cannot be written: {0}")]
     Unwritable(String),
-    /// A write or sync failed: the owner must reopen the store through recovery.
+    /// A write or sync failed. The owner must reopen the store through recovery.
     #[error("the disk failed: {0}")]
     Poisoned(String),
-    /// The commit log is full of uncommitted frames: commit first (back-pressure).
+    /// The commit log is full of uncommitted frames. Commit first (back-pressure).
     #[error("commit log full")]
     LogFull,
-    /// It was closed.
+    /// The store was closed.
     #[error("closed")]
     Closed,
 }
 
-/// Why a scan ended early.
+/// Reason for which a scan ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// What it was to read was expired under it.
+    /// Data to be read expired during the scan.
     #[error("data expired during the scan")]
     Expired,
-    /// The view pinned open memory for longer than `max_view_s`.
+    /// The view pinned memory of open blocks for longer than `max_view_s`.
     #[error("the query held its view for too long")]
     ViewTooOld,
-    /// Elements of arrays that cannot be read so.
+    /// The requested array elements cannot be read.
     #[error("{why}")]
     Elements {
-        /// What is wrong with what was asked for.
+        /// Description of what is wrong with the request.
         why: String,
     },
-    /// The segment of a blob is no more.
+    /// The segment that held the blob was deleted.
     #[error("the blob has expired: segment {segment} was deleted")]
     BlobExpired {
         /// Number of the segment.
         segment: u64,
     },
-    /// A block, or a blob, whose checksum does not fit.
+    /// The checksum of a block or a blob does not match.
     #[error("{file}, offset {offset}: {reason}")]
     Damaged {
-        /// Segment file.
+        /// Name of the segment file.
         file: String,
-        /// Byte offset.
+        /// Offset in bytes.
         offset: u64,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// The disk refused.
+    /// An I/O operation failed.
     #[error("{file}: {source}")]
     Io {
-        /// Segment file.
+        /// Name of the segment file.
         file: String,
-        /// The refusal.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Names: streams, their layouts and channels.
+//! Names and definitions of streams, layouts and channels.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// A key from a table name and tags in any order. Of equal tag keys the last one stays.
+    /// Creates a key from a table name and tags in any order. If a tag occurs more than once, the last value is kept.
     pub fn new(table: impl Into<String>, tags: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut sorted: Vec<(String, String)> = Vec::new();
         for (k, v) in tags {
@@ -40,28 +40,28 @@ impl StreamKey {
         StreamKey { table: table.into(), tags: sorted }
     }
 
-    /// Whether its table is one of the store's own.
+    /// Returns whether the table is one of the store's own.
     pub fn is_internal(&self) -> bool {
         self.table.starts_with("strongback.")
     }
 
-    /// The value of a tag.
+    /// Returns the value of a tag.
     pub fn tag(&self, key: &str) -> Option<&str> {
         let i = self.tags.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
         Some(&self.tags[i].1)
     }
 
-    /// The name of one of its channels: `table.channel{tag=value,…}`, without braces if no tags. A tag or value that is
-    /// empty, has blanks at its ends or one of `,={}"\` in it is quoted, with `\` before `"` and `\`:
-    /// `{site="Berlin,Mitte"}`.
+    /// Returns the full name of a channel: `table.channel{tag=value,…}`, without braces if there are no tags. A tag or
+    /// value is quoted if it is empty, has blanks at its ends or contains one of `,={}"\`. In quotes, `"` and `\` are
+    /// preceded by `\`: `{site="Berlin,Mitte"}`.
     pub fn channel_name(&self, channel: &str) -> String {
         let mut name = format!("{}.{channel}", self.table);
         self.write_tags(&mut name);
         name
     }
 
-    /// Parts a name as it is printed, of a stream or a channel, into what stands before the braces and the tags. Braces
-    /// that hold no tags, or do not end the name, belong to it.
+    /// Splits the printed name of a stream or channel into the part before the braces and the tags. Braces that hold no
+    /// tags, or do not end the name, belong to the name.
     pub fn split_name(name: &str) -> (&str, Vec<(String, String)>) {
         let mut opens = name.match_indices('{').filter(|_| name.ends_with('}'));
         let found = opens.find_map(|(at, _)| Some((&name[..at], read_tags(&name[at + 1..])?)));
@@ -93,7 +93,7 @@ impl fmt::Display for StreamKey {
     }
 }
 
-/// Puts a tag or its value into a name, in quotes where it could be taken for something else.
+/// Appends a tag or value to a name, quoted if it could be misread.
 fn put_word(out: &mut String, word: &str) {
     let is_plain = !word.is_empty() && word.trim() == word && !word.contains([',', '=', '{', '}', '"', '\\']);
     if is_plain {
@@ -109,12 +109,12 @@ fn put_word(out: &mut String, word: &str) {
     out.push('"');
 }
 
-/// Reads `tag=value,…}`, with which the text ends.
+/// Parses `tag=value,…}` up to the end of the text.
 fn read_tags(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut tags = Vec::new();
     loop {
         let (tag, rest) = read_word(text, &[',', '=', '{', '}']).filter(|_| !text.trim_start().starts_with('='))?;
-        // Names of earlier versions have values with `=` that are not quoted.
+        // Names printed by earlier versions have unquoted values with `=`.
         let (value, rest) = read_word(rest.strip_prefix('=')?, &[',', '{', '}'])?;
         tags.push((tag, value));
         match rest.strip_prefix(',') {
@@ -124,7 +124,7 @@ fn read_tags(mut text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// Reads a tag or a value, in quotes or up to one of the signs that end it; and what follows.
+/// Reads a tag or value, in quotes or up to one of the characters in `ends`. Returns it and the rest of the text.
 fn read_word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
     let text = text.trim_start();
     if text.starts_with('"') {
@@ -134,7 +134,7 @@ fn read_word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
     Some((word.trim_end().to_owned(), rest))
 }
 
-/// Reads the word in quotes that a text begins with; and what follows. None: it begins with none.
+/// Reads the quoted word at the start of a text, and returns it and the rest. Returns `None` if there is none.
 pub(crate) fn read_quoted(text: &str) -> Option<(String, &str)> {
     let quoted = text.strip_prefix('"')?;
     let mut word = String::new();
@@ -149,43 +149,43 @@ pub(crate) fn read_quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Which of its two times a stream's `time` is.
+/// Choice of the timestamp that is a stream's `time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Clock {
     /// `time` is `receive_time`.
     Receive = 0,
-    /// `time` is `source_time`, or `receive_time` where the source said none.
+    /// `time` is `source_time`, or `receive_time` if the source provided none.
     Source = 1,
 }
 
-/// How a channel's value runs between two samples.
+/// Course of a channel's value between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Interpolation {
-    /// The value holds until the next sample: integers, booleans, text, lossy steps.
+    /// The value holds until the next sample: integers, booleans, texts and lossy steps.
     Hold = 0,
-    /// Straight line: floats, and what a swinging door left out.
+    /// The value follows a straight line: floats, and values left out by a swinging door.
     Linear = 1,
 }
 
-/// A channel as its source describes it. Unit and description may be empty.
+/// Channel as described by its source. Unit and description may be empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelSpec {
     /// Name within its stream.
     pub name: String,
     /// Type of its values.
     pub channel_type: ChannelType,
-    /// Unit of its values, as shown.
+    /// Unit of its values, for display.
     pub unit: String,
-    /// What it is.
+    /// Description for people.
     pub description: String,
-    /// What of it is left out. A channel that has one keeps it: `None` asks for no change of it.
+    /// Requested reduction. `None` asks for no change: a channel keeps the reduction that it has.
     pub reduction: Reduction,
 }
 
 impl ChannelSpec {
-    /// A channel with a name and type only.
+    /// Returns a channel with a name and a type only.
     pub fn new(name: impl Into<String>, channel_type: ChannelType) -> Self {
         ChannelSpec {
             name: name.into(),
@@ -197,25 +197,25 @@ impl ChannelSpec {
     }
 }
 
-/// A stream as its source describes it: what [`crate::Store::resolve`] creates or grows.
+/// Stream as described by its source. [`crate::Store::resolve`] creates or extends it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamSpec {
-    /// Identity.
+    /// Table and tags of the stream.
     pub key: StreamKey,
-    /// Name of the source that feeds it, as `strongback.sources` shows it.
+    /// Name of the source that feeds the stream, as shown in `strongback.sources`.
     pub source: String,
-    /// Which time is `time`.
+    /// Timestamp that is used as `time`.
     pub clock: Clock,
-    /// Nominal time between frames in nanoseconds, if it has a fixed cycle.
+    /// Nominal time between frames in nanoseconds, if the stream has a fixed cycle.
     pub expected_period_ns: Option<i64>,
-    /// Wire sequences count modulo this (2³² for iNET-X); none if frames carry no sequence.
+    /// Modulus of wire sequences (2³² for iNET-X); `None` if frames carry no sequence.
     pub sequence_modulus: Option<u64>,
-    /// Channels that must exist; existing ones may be wider.
+    /// Channels that must exist. Existing ones may have wider types.
     pub channels: Vec<ChannelSpec>,
 }
 
 impl StreamSpec {
-    /// Returns the description of a stream without source, period or sequence, whose `time` is that of reception.
+    /// Returns a stream without source, period or sequence, whose `time` is the time of reception.
     pub fn new(key: StreamKey, channels: Vec<ChannelSpec>) -> Self {
         StreamSpec {
             key,
@@ -228,39 +228,40 @@ impl StreamSpec {
     }
 }
 
-/// A channel of the catalog.
+/// Channel in the catalog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
-    /// Number in the store.
+    /// Number of the channel in the store.
     pub id: ChannelId,
-    /// Column name: the source's name, or `name_i64`, `name_f64`, `name_string` where types
-    /// conflicted, or `name_field` where the name is reserved.
+    /// Column name: the source's name, or `name_i64`, `name_f64`, `name_string` if types conflicted, or `name_field` if
+    /// the name is reserved.
     pub name: String,
     /// Name as the source spells it.
     pub source_name: String,
-    /// Type now; it only widens.
+    /// Current type; it only widens.
     pub channel_type: ChannelType,
     /// Unit of its values.
     pub unit: String,
-    /// What it is.
+    /// Description for people.
     pub description: String,
-    /// How values run between samples.
+    /// Course of the value between samples.
     pub interpolation: Interpolation,
-    /// What of it is left out, and within which bound.
+    /// Reduction of the channel, with its bound.
     pub reduction: Reduction,
 }
 
-/// The channels of a stream at one version. Layouts only grow.
+/// Channels of a stream at one version. Layouts only grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// Rises with each change.
+    /// Version; increases with each change.
     pub version: u32,
     /// Channels by [`ChannelIndex`].
     pub channels: Vec<Channel>,
 }
 
 impl Layout {
-    /// Channels of these types without names: to decode rows as they are stored, without their stream's definition.
+    /// Returns a layout of unnamed channels with these types, for decoding stored rows without their stream's
+    /// definition.
     pub(crate) fn of_types(types: &[ChannelType]) -> Layout {
         let channel = |(index, channel_type): (usize, &ChannelType)| Channel {
             id: ChannelId(index as u32),
@@ -275,36 +276,36 @@ impl Layout {
         Layout { version: 0, channels: types.iter().enumerate().map(channel).collect() }
     }
 
-    /// The indices of all channels.
+    /// Returns the indices of all channels.
     pub(crate) fn indices(&self) -> Vec<ChannelIndex> {
         (0..self.channels.len() as u16).map(ChannelIndex).collect()
     }
 
-    /// The index of the channel with this column name.
+    /// Returns the index of the channel with a column name.
     pub fn index(&self, name: &str) -> Option<ChannelIndex> {
         self.channels.iter().position(|c| c.name == name).map(|i| ChannelIndex(i as u16))
     }
 
-    /// The channel at an index.
+    /// Returns the channel at an index.
     pub fn channel(&self, index: ChannelIndex) -> &Channel {
         &self.channels[index.0 as usize]
     }
 }
 
-/// A stream of the catalog at one layout version.
+/// Stream in the catalog, at one layout version.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Number in the store.
+    /// Number of the stream in the store.
     pub id: StreamId,
-    /// Identity.
+    /// Table and tags of the stream.
     pub key: StreamKey,
     /// Name of the source that feeds it.
     pub source: String,
-    /// Which time is `time`.
+    /// Timestamp that is used as `time`.
     pub clock: Clock,
     /// Nominal time between frames in nanoseconds.
     pub expected_period_ns: Option<i64>,
-    /// Wire sequences count modulo this.
+    /// Modulus of wire sequences.
     pub sequence_modulus: Option<u64>,
     /// Channels at this version.
     pub layout: Arc<Layout>,
@@ -355,7 +356,7 @@ mod tests {
         for name in ["t.c{1}", "t.c{}", "t.c{k=1", "t.c{k=1}x", "t.c{=1}", "t.c{k=\"1}", "t{k=a,b}", "{k=\"a\"b}"] {
             assert_eq!(StreamKey::split_name(name), (name, Vec::new()));
         }
-        // As a person writes it, and as earlier versions did.
+        // As a person writes it, and as earlier versions wrote it.
         let tags = |pairs: &[(&str, &str)]| key(pairs).tags;
         assert_eq!(StreamKey::split_name("t.c{k=1, l = \"2\" }"), ("t.c", tags(&[("k", "1"), ("l", "2")])));
         assert_eq!(StreamKey::split_name("t.c{k=a==,l=}"), ("t.c", tags(&[("k", "a=="), ("l", "")])));

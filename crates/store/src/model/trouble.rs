@@ -1,4 +1,4 @@
-//! Errors of the disk that pass: what failed is done again, as a whole, and nothing is lost meanwhile.
+//! Transient errors of the disk: the failed operation is repeated as a whole, and nothing is lost.
 //!
 //! All others poison the store: after a failed write or sync only recovery can say what the disk holds.
 
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use crate::Refusal;
 use crate::model::mutant::{self, Mutant};
 
-/// Whether the process or the system has no descriptor left. What is open stays open.
+/// Returns whether the process or the system has no descriptor left. Open files stay open.
 pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     is_one_of(error, &[Errno::MFILE, Errno::NFILE])
 }
 
-/// Whether it is the place on the disk that cannot be read: a bad sector, or bytes whose own checksum does not hold.
+/// Returns whether a place on the disk cannot be read: a bad sector, or data that fails the disk's own checksum.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     is_one_of(error, &[Errno::IO, Errno::NODATA, Errno::ILSEQ])
 }
@@ -23,23 +23,23 @@ fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|number| numbers.iter().any(|errno| errno.raw_os_error() == number))
 }
 
-/// Whether the file system was mounted so that it can be read only.
+/// Returns whether the file system is mounted read-only.
 pub(crate) fn is_read_only(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
-/// Whether the file system has no space left.
+/// Returns whether the file system has no space left.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
-/// Whether an error passes.
+/// Returns whether an error is transient.
 pub(crate) fn passes(error: &io::Error) -> bool {
     let of_descriptors = is_out_of_descriptors(error) && !mutant::is_active(Mutant::PoisonDescriptors);
     is_full(error) || of_descriptors || is_read_only(error)
 }
 
-/// The error of the disk that a refusal stands for: it passes if the refusal does.
+/// Returns an I/O error that stands for a refusal. It is transient if the refusal is.
 pub(crate) fn of(refusal: Refusal) -> io::Error {
     let kind = match refusal {
         Refusal::DiskFull => io::ErrorKind::StorageFull,

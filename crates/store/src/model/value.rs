@@ -32,14 +32,15 @@ pub enum ChannelType {
     F64,
     /// UTF-8 text.
     String,
-    /// A reference to bytes in a segment of their own.
+    /// Reference to bytes that are stored in a segment of their own.
     Blob,
-    /// Many values of one type.
+    /// Array of values of one type.
     Array(ArrayType),
 }
 
 impl ChannelType {
-    /// Every type of single numbers, truth values and texts, in the order of its code: neither blobs nor arrays.
+    /// All types of single numbers, truth values and texts, in the order of their codes. Blobs and arrays are not
+    /// included.
     pub const ALL: [ChannelType; 12] = [
         ChannelType::Bool,
         ChannelType::I8,
@@ -55,13 +56,13 @@ impl ChannelType {
         ChannelType::String,
     ];
 
-    /// The type of a format code, if this version knows it and nothing follows it.
+    /// Returns the type of a format code, or `None` if this version does not know it or if a length must follow.
     #[inline]
     pub fn from_code(code: u8) -> Option<ChannelType> {
         Self::read(code, || None)
     }
 
-    /// The type of a format code; `length` reads what follows that of an array of fixed length.
+    /// Returns the type of a format code. `length` reads the length that follows the code of a fixed-length array.
     #[inline]
     pub(crate) fn read(code: u8, length: impl FnOnce() -> Option<u16>) -> Option<ChannelType> {
         if code == blob_ref::TYPE_CODE {
@@ -71,7 +72,7 @@ impl ChannelType {
         plain.or_else(|| ArrayType::read(code, length).map(ChannelType::Array))
     }
 
-    /// The code written to disk: `docs/format/store.md`, Numbers.
+    /// Returns the code written to disk: see `docs/format/store.md`, Numbers.
     #[inline]
     pub fn code(self) -> u8 {
         match self {
@@ -92,7 +93,7 @@ impl ChannelType {
         }
     }
 
-    /// Appends the code, and the length of an array of fixed length.
+    /// Appends the code, followed by the length for a fixed-length array.
     pub(crate) fn put(self, out: &mut Vec<u8>) {
         out.push(self.code());
         if let ChannelType::Array(array) = self
@@ -102,7 +103,8 @@ impl ChannelType {
         }
     }
 
-    /// Code of a value that a channel of it takes: an array does not say that its length is fixed.
+    /// Returns the code of the values that a channel of this type takes. The code of an array's value does not include
+    /// the fixed length.
     #[inline]
     pub(crate) fn value_code(self) -> u8 {
         match self {
@@ -111,7 +113,7 @@ impl ChannelType {
         }
     }
 
-    /// Lower-case name as configuration, SQL listings and column suffixes spell it.
+    /// Returns the lower-case name used in configuration, SQL listings and column suffixes.
     pub fn name(self) -> Cow<'static, str> {
         let name = match self {
             ChannelType::Bool => "bool",
@@ -132,7 +134,7 @@ impl ChannelType {
         name.into()
     }
 
-    /// As it stands in a name: that of arrays without brackets.
+    /// Returns the name without brackets, for use as part of a column name.
     pub fn suffix(self) -> Cow<'static, str> {
         match self {
             ChannelType::Array(array) => format!("{}_array", array.element().channel_type().name()).into(),
@@ -140,19 +142,20 @@ impl ChannelType {
         }
     }
 
-    /// The type that a name spells, as in [`ChannelType::name`].
+    /// Returns the type with a name, as spelled by [`ChannelType::name`].
     pub fn from_name(name: &str) -> Option<ChannelType> {
         let plain = Self::ALL.into_iter().chain([ChannelType::Blob]).find(|t| t.name() == name);
         plain.or_else(|| ArrayType::from_name(name, Self::from_name).map(ChannelType::Array))
     }
 
-    /// Whether a value is a number or a truth value, which stands in its row; the bytes of others stand beside it.
+    /// Returns whether values are numbers or truth values, which are stored in the row. The bytes of others are stored
+    /// outside it.
     #[inline]
     pub fn is_scalar(self) -> bool {
         !matches!(self, ChannelType::String | ChannelType::Blob | ChannelType::Array(_))
     }
 
-    /// The type of arrays, if it is one.
+    /// Returns the array type, if this is one.
     pub fn array(self) -> Option<ArrayType> {
         match self {
             ChannelType::Array(array) => Some(array),
@@ -160,7 +163,7 @@ impl ChannelType {
         }
     }
 
-    /// As which arrays a block keeps its values in tiles, if it does.
+    /// Returns the array type under which a block stores the values in tiles, if it does.
     pub(crate) fn tiles(self) -> Option<ArrayType> {
         match self {
             ChannelType::Blob => Some(ArrayType::BLOB),
@@ -168,7 +171,8 @@ impl ChannelType {
         }
     }
 
-    /// Bytes of one value in a row; texts, blobs and arrays take 8 (offset and length of their bytes beside the row).
+    /// Returns the bytes that a value takes in a row. Texts, blobs and arrays take 8: offset and length of their bytes
+    /// outside the row.
     pub fn size_bytes(self) -> usize {
         match self {
             ChannelType::Bool | ChannelType::I8 | ChannelType::U8 => 1,
@@ -179,19 +183,19 @@ impl ChannelType {
         }
     }
 
-    /// Whether it is one of the integer types.
+    /// Returns whether this is one of the integer types.
     pub fn is_integer(self) -> bool {
         (ChannelType::I8..=ChannelType::U64).contains(&self)
     }
 
-    /// Whether it is `f32` or `f64`.
+    /// Returns whether this is `f32` or `f64`.
     pub fn is_float(self) -> bool {
         matches!(self, ChannelType::F32 | ChannelType::F64)
     }
 
-    /// The smallest type that holds every value of both exactly, if there is one: within signed,
-    /// within unsigned, unsigned to larger signed, f32 to f64, integers of at most 32 bits to f64; arrays of the same
-    /// elements to variable length.
+    /// Returns the smallest type that holds every value of both exactly, if there is one. Integers widen within signed,
+    /// within unsigned, and from unsigned to a larger signed type; `f32` widens to `f64`, and so do integers of at most
+    /// 32 bits. Arrays with the same elements widen to variable length.
     pub fn widen(self, other: ChannelType) -> Option<ChannelType> {
         use ChannelType::*;
         if self == other {
@@ -218,7 +222,7 @@ impl ChannelType {
     }
 }
 
-/// One value, borrowed.
+/// Borrowed value of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A truth value.
@@ -245,17 +249,17 @@ pub enum Value<'a> {
     F64(f64),
     /// UTF-8 text.
     String(&'a str),
-    /// A blob, by its reference.
+    /// Blob, by its reference.
     Blob(BlobRef),
     /// An array.
     Array(ArrayRef<'a>),
 }
 
-// Values are passed by value, cell by cell.
+// Values are passed by copy, cell by cell.
 const _: () = assert!(size_of::<Value<'_>>() == 24);
 
 impl<'a> Value<'a> {
-    /// The type of the value; that of an array is of variable length.
+    /// Returns the type of the value. The type of an array is always of variable length.
     #[inline]
     pub fn channel_type(&self) -> ChannelType {
         match self {
@@ -276,7 +280,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value's bit pattern, zero-extended to 64 bits; 0 for texts, blobs and arrays.
+    /// Returns the value's bit pattern, zero-extended to 64 bits; 0 for texts, blobs and arrays.
     #[inline]
     pub fn bits(&self) -> u64 {
         match *self {
@@ -295,10 +299,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value of a bit pattern made by [`Value::bits`]. Texts, blobs and arrays are the caller's to keep.
+    /// Decodes a bit pattern made by [`Value::bits`]. Texts, blobs and arrays have none.
     ///
     /// # Panics
-    /// For types that are no scalar.
+    /// If the type is not a scalar.
     #[inline]
     pub fn from_bits(kind: ChannelType, bits: u64) -> Value<'static> {
         match kind {
@@ -317,7 +321,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as f64, for plots and means: exact up to 2⁵³, nearest beyond; none for texts, blobs and arrays.
+    /// Returns the value as f64, for plots and means: exact up to 2⁵³, rounded to nearest beyond. Returns `None` for
+    /// texts, blobs and arrays.
     #[inline]
     pub fn as_f64(&self) -> Option<f64> {
         Some(match *self {
@@ -336,8 +341,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Returns whether it is less than `other`: exact within a type and between integers, as f64 otherwise. False for
-    /// NaN, texts, blobs and arrays.
+    /// Returns whether the value is less than `other`: exact within a type and between integers, as f64 otherwise.
+    /// Returns `false` for NaN, texts, blobs and arrays.
     #[inline]
     pub fn is_less(&self, other: &Value<'_>) -> bool {
         match (self, other) {
@@ -350,7 +355,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value of an integer or a truth value.
+    /// Returns the value of an integer or a truth value, or `None` for other types.
     #[inline]
     fn as_integer(&self) -> Option<i128> {
         Some(match *self {
@@ -367,7 +372,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The same number in another type, if that is exact (see [`ChannelType::widen`]).
+    /// Converts the value to another type, if that is exact (see [`ChannelType::widen`]).
     pub fn convert(self, to: ChannelType) -> Option<Value<'a>> {
         if self.channel_type() == to {
             return Some(self);
@@ -402,7 +407,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What a frame says of one channel. The numbers are part of the format.
+/// State of a cell of a frame. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CellState {
@@ -410,14 +415,14 @@ pub enum CellState {
     Value = 0,
     /// The channel is not in this frame.
     Absent = 1,
-    /// A lossy codec left it out: the last value still stands.
+    /// A lossy codec left the value out: the last value still applies.
     Unchanged = 2,
-    /// A discontinuity: from here on the value is not known.
+    /// The value is unknown from here on (a discontinuity).
     Unknown = 3,
 }
 
 impl CellState {
-    /// The state of a format code.
+    /// Returns the state of a format code.
     pub fn from_code(code: u8) -> Option<CellState> {
         match code {
             0 => Some(CellState::Value),
@@ -429,7 +434,7 @@ impl CellState {
     }
 }
 
-/// The value of a type that has these bytes beside its row, if it is one; text that is no UTF-8 is none.
+/// Decodes a value whose bytes are stored outside its row. Returns `None` for a scalar type or invalid UTF-8 text.
 pub(crate) fn value_beside(kind: ChannelType, bytes: &[u8]) -> Option<Value<'_>> {
     match kind {
         ChannelType::String => std::str::from_utf8(bytes).ok().map(Value::String),
@@ -439,8 +444,8 @@ pub(crate) fn value_beside(kind: ChannelType, bytes: &[u8]) -> Option<Value<'_>>
     }
 }
 
-/// The bytes that `offset << 32 | length`, the word of a text cell, names in the text of its frame; none where it
-/// names bytes that are not there.
+/// Returns the bytes to which the word of a text cell (`offset << 32 | length`) refers in the text of its frame.
+/// Returns an empty slice if they are out of bounds.
 pub(crate) fn text_at(text: &[u8], word: u64) -> &[u8] {
     let (offset, len) = ((word >> 32) as usize, word as u32 as usize);
     offset.checked_add(len).and_then(|end| text.get(offset..end)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A definition while it is read: each part is checked when it comes, and keeps its place for errors.
+//! Draft of a definition while it is read. Each part is checked when it is added, and keeps its position for errors.
 
 use std::collections::HashMap;
 
@@ -8,87 +8,87 @@ use crate::model::limits::{ARRAY_LENGTH_MAX, BLOCK_BYTES_MAX, CHANNELS_MAX};
 use crate::model::stream::StreamKey;
 use crate::model::value::ChannelType;
 
-/// Most streams of a definition.
+/// Maximum number of streams in a definition.
 const STREAMS_MAX: usize = 65_536;
-/// Settings by their name, without case and underscores.
+/// Names of the settings, compared without case and underscores.
 const SETTINGS: [&str; 4] = ["blockSize", "fileSize", "maxStreams", "dataBlockSize"];
-/// Codecs by the name of RealDB, without case and underscores; its `Algorithm` may be left out.
+/// Names of the codecs in RealDB, compared without case and underscores. `Algorithm` may be omitted.
 const CODECS: [&str; 4] = ["SampledAlgorithm", "StepAlgorithm", "DeadbandAlgorithm", "SwingingDoorAlgorithm"];
 
-/// What is wrong with a definition, and where.
+/// Error in a definition, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionFault {
-    /// Byte of the text.
+    /// Byte offset in the text.
     pub at: usize,
-    /// What was found there and what was expected.
+    /// Description of what was found and what was expected.
     pub message: String,
 }
 
 impl DefinitionFault {
-    /// A fault at a byte of the text.
+    /// Returns an error at a byte of the text.
     pub fn new(at: usize, message: impl Into<String>) -> DefinitionFault {
         DefinitionFault { at, message: message.into() }
     }
 }
 
-/// Something of a text, and the byte it begins at.
+/// Part of a text, with its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placed<T> {
-    /// Byte of the text.
+    /// Byte offset in the text at which it begins.
     pub at: usize,
-    /// What stands there.
+    /// Part at this position.
     pub is: T,
 }
 
 impl<T> Placed<T> {
-    /// Something at a byte of the text.
+    /// Returns a part at a byte of the text.
     pub fn new(at: usize, is: T) -> Placed<T> {
         Placed { at, is }
     }
 }
 
-/// An element as it is written.
+/// Element as written.
 #[derive(Clone, Debug)]
 pub struct DraftElement<'a> {
-    /// Its name.
+    /// Name of the element.
     pub name: Placed<&'a str>,
-    /// The word for its type.
+    /// Word for the type.
     pub type_name: Placed<&'a str>,
-    /// Whether a record may come without it.
+    /// Whether a record may omit the element.
     pub optional: bool,
-    /// The word for its codec.
+    /// Word for the codec; `None` if there is none.
     pub codec: Option<Placed<&'a str>>,
-    /// Parameters of the codec.
+    /// Parameters of the codec, with their values.
     pub parameters: Vec<(Placed<&'a str>, f64)>,
 }
 
 impl<'a> DraftElement<'a> {
-    /// An element without a codec, always there.
+    /// Returns an element that is not optional and has no codec.
     pub fn new(name: Placed<&'a str>, type_name: Placed<&'a str>) -> DraftElement<'a> {
         DraftElement { name, type_name, optional: false, codec: None, parameters: Vec::new() }
     }
 }
 
-/// A definition while it is read, in whatever language.
+/// Definition while it is read, in any language.
 #[derive(Debug, Default)]
 pub struct Draft {
     definition: StoreDefinition,
-    /// Where each setting stands, in the order of `SETTINGS`.
+    /// Position of each setting, in the order of `SETTINGS`.
     settings: [Option<usize>; 4],
     names: HashMap<String, usize>,
     ids: HashMap<u32, (usize, String)>,
-    /// Where the name of each stream stands.
+    /// Position of the name of each stream.
     places: Vec<usize>,
 }
 
-/// A word as it is compared: without case and underscores.
+/// Normalises a word for comparison: removes case and underscores.
 fn plain(word: &str) -> String {
     word.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-/// `; did you mean …?`, if one of the words is near.
+/// Returns `; did you mean …?` if one of the words is similar, or an empty string.
 pub fn nearest<'w>(found: &str, words: impl IntoIterator<Item = &'w str>) -> String {
-    // What is this long is no slip of a finger, and comparing it would take long.
+    // A text this long is no typing error, and comparing it would take long.
     if found.len() > 64 {
         return String::new();
     }
@@ -101,7 +101,7 @@ pub fn nearest<'w>(found: &str, words: impl IntoIterator<Item = &'w str>) -> Str
     }
 }
 
-/// A found word, cut so that an error stays a line.
+/// Quotes a word, truncated so that an error fits on a line.
 fn shown(word: &str) -> String {
     match word.char_indices().nth(40) {
         Some((end, _)) => format!("{:?}…", &word[..end]),
@@ -110,10 +110,10 @@ fn shown(word: &str) -> String {
 }
 
 impl Draft {
-    /// Takes a setting.
+    /// Adds a setting.
     ///
     /// # Errors
-    /// It is unknown, was there before, or its value cannot be.
+    /// If the setting is unknown, was set before, or has an invalid value.
     pub fn set(&mut self, name: Placed<&str>, value: Placed<u64>) -> Result<(), DefinitionFault> {
         let Some(which) = SETTINGS.iter().position(|known| plain(known) == plain(name.is)) else {
             let hint = nearest(name.is, SETTINGS);
@@ -140,10 +140,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Begins a stream; its elements follow.
+    /// Begins a stream. Its elements follow.
     ///
     /// # Errors
-    /// Its name or id was there before or cannot be.
+    /// If its name or id was used before or is invalid.
     pub fn stream(&mut self, name: Placed<&str>, id: Placed<u64>) -> Result<(), DefinitionFault> {
         let key = StreamKey::new(name.is, []);
         check_owner(&key, false)
@@ -169,11 +169,11 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes an element of the stream begun last.
+    /// Adds an element to the stream begun last.
     ///
     /// # Errors
-    /// Its name was there before or cannot be, its type or codec is unknown, or the codec is not for this type or has
-    /// other parameters.
+    /// If its name was used before or is invalid, if its type or codec is unknown, or if the codec does not fit the
+    /// type or the parameters.
     pub fn element(&mut self, element: &DraftElement<'_>) -> Result<(), DefinitionFault> {
         let Some(stream) = self.definition.streams.last_mut() else {
             return Err(DefinitionFault::new(element.name.at, "an element outside of a stream"));
@@ -217,7 +217,7 @@ impl Draft {
     /// Ends the stream begun last.
     ///
     /// # Errors
-    /// It has no element.
+    /// If it has no element.
     pub fn end_stream(&self) -> Result<(), DefinitionFault> {
         match (self.definition.streams.last(), self.places.last()) {
             (Some(stream), Some(at)) if stream.elements.is_empty() => {
@@ -227,10 +227,10 @@ impl Draft {
         }
     }
 
-    /// The definition, once all of it is there.
+    /// Returns the complete definition.
     ///
     /// # Errors
-    /// More streams than `maxStreams`, or a size that has no room for a data block of each.
+    /// If there are more streams than `maxStreams`, or if the size has no room for a data block of each.
     pub fn finish(self) -> Result<StoreDefinition, DefinitionFault> {
         let definition = self.definition;
         if let Some(most) = definition.max_streams
@@ -256,7 +256,7 @@ impl Draft {
     }
 }
 
-/// The codec of an element, if it is one for its type.
+/// Returns the codec of an element, if it fits the type.
 fn codec(element: &DraftElement<'_>, channel_type: ChannelType) -> Result<ElementCodec, DefinitionFault> {
     let Some(word) = element.codec else { return Ok(ElementCodec::Sampled) };
     let given = plain(word.is);

@@ -1,10 +1,10 @@
-//! RealDB's definition language, read by hand from one token to the next.
+//! Parser of RealDB's definition language: hand-written, one token at a time.
 
 use super::draft::{DefinitionFault, Draft, DraftElement, Placed, nearest};
 use super::tokens::{Token, Tokens};
 use super::{DEFINITION_BYTES_MAX, StoreDefinition};
 
-/// A name as it was found; those in quotes are made anew.
+/// Name as found. Quoted names are copied.
 enum FoundName<'a> {
     Word(&'a str),
     Quoted(String),
@@ -21,13 +21,13 @@ impl FoundName<'_> {
 
 struct DefinitionReader<'a> {
     tokens: Tokens<'a>,
-    /// The token at hand.
+    /// Current token.
     token: Token<'a>,
-    /// Where it begins.
+    /// Byte offset at which it begins.
     at: usize,
 }
 
-/// Reads a definition.
+/// Parses a definition.
 pub(super) fn parse(text: &str) -> Result<StoreDefinition, DefinitionFault> {
     if text.len() > DEFINITION_BYTES_MAX {
         let size = text.len();
@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<StoreDefinition, DefinitionFault> {
 }
 
 impl<'a> DefinitionReader<'a> {
-    /// Goes on to the next token and returns the one at hand with its place.
+    /// Advances to the next token, and returns the current one with its position.
     fn advance(&mut self) -> Result<Placed<Token<'a>>, DefinitionFault> {
         let (at, token) = self.tokens.next()?;
         let taken = Placed::new(std::mem::replace(&mut self.at, at), std::mem::replace(&mut self.token, token));
@@ -68,7 +68,7 @@ impl<'a> DefinitionReader<'a> {
         DefinitionFault::new(self.at, format!("found {}, expected {expected}{hint}", self.token.describe()))
     }
 
-    /// Whether the token at hand is this keyword; if so it is passed over.
+    /// Skips the current token if it is this keyword. Returns whether it was.
     fn takes(&mut self, keyword: &str) -> Result<bool, DefinitionFault> {
         let is = matches!(self.token, Token::Word(word) if word.eq_ignore_ascii_case(keyword));
         if is {
@@ -114,7 +114,7 @@ impl<'a> DefinitionReader<'a> {
         Ok(Placed::new(self.advance()?.at, word))
     }
 
-    /// A number that is whole and not negative.
+    /// Reads a non-negative integer.
     fn whole(&mut self, expected: &str) -> Result<Placed<u64>, DefinitionFault> {
         match self.token {
             Token::Number(number) => match number.parse() {
@@ -125,17 +125,17 @@ impl<'a> DefinitionReader<'a> {
         }
     }
 
-    /// `setting = number`, after `SET`.
+    /// Parses `setting = number`, after `SET`.
     fn setting(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         let name = self.word("the name of a setting, such as fileSize")?;
-        // What is no setting is told of before what follows it.
+        // Report an unknown setting before errors in what follows it.
         Draft::default().set(name, Placed::new(name.at, 1))?;
         self.sign('=')?;
         let value = self.whole("a whole number of 1 or more")?;
         draft.set(name, value)
     }
 
-    /// `STREAM name WITH ID number { … }`, after `CREATE`.
+    /// Parses `STREAM name WITH ID number { … }`, after `CREATE`.
     fn stream(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         self.keyword("STREAM")?;
         let name = self.name("the name of a stream")?;
@@ -158,12 +158,12 @@ impl<'a> DefinitionReader<'a> {
         Err(self.unexpected("\",\", \"}\", NULL or WITH CODEC", &["NULL", "WITH"]))
     }
 
-    /// `name type [NULL] [WITH CODEC …]`.
+    /// Parses `name type [NULL] [WITH CODEC …]`.
     fn element(&mut self, draft: &mut Draft) -> Result<(), DefinitionFault> {
         let name = self.name("the name of an element, or \"}\"")?;
         let mut type_name = self.word("a type, such as float")?;
         if self.takes_sign('[')? {
-            // An array's length, or none.
+            // The length of an array, or nothing.
             if matches!(self.token, Token::Number(_)) {
                 self.advance()?;
             }
@@ -183,7 +183,7 @@ impl<'a> DefinitionReader<'a> {
         draft.element(&element)
     }
 
-    /// `(name = number, …)`, after `PARAMS`.
+    /// Parses `(name = number, …)`, after `PARAMS`.
     fn parameters<'e>(&mut self, element: &mut DraftElement<'e>) -> Result<(), DefinitionFault>
     where
         'a: 'e,
@@ -194,7 +194,7 @@ impl<'a> DefinitionReader<'a> {
             self.sign('=')?;
             let Token::Number(number) = self.token else { return Err(self.unexpected("a number", &[])) };
             self.advance()?;
-            // Tokens are finite numbers.
+            // Number tokens are finite.
             element.parameters.push((name, number.parse().unwrap_or(f64::NAN)));
             if element.parameters.len() > 16 {
                 return Err(DefinitionFault::new(name.at, "more than 16 parameters"));

@@ -1,10 +1,10 @@
-//! A definition in RealDB's language: what is printed is read as the same definition again.
+//! Output of a definition in RealDB's language. Parsing it gives the same definition.
 
 use std::fmt;
 
 use super::{ElementCodec, ElementDefinition, StoreDefinition, StreamDefinition, type_name};
 
-/// A name, in quotes where it is no word.
+/// Name, in quotes if it is not a word.
 struct QuotedName<'a>(&'a str);
 
 impl fmt::Display for QuotedName<'_> {

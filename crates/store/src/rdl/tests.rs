@@ -222,7 +222,7 @@ fn sizes_have_units() {
 }
 
 fn names() -> impl Strategy<Value = String> {
-    // No line breaks: the store takes no control characters in names.
+    // No line breaks: the store accepts no control characters in names.
     prop_oneof!["[a-zA-Z_][a-zA-Z0-9_.]{0,8}", "\\PC{1,12}", Just("NULL".to_owned()), Just("with".to_owned())]
 }
 

@@ -1,24 +1,24 @@
-//! Words, numbers and signs of the definition language, one after the other.
+//! Tokens of the definition language: words, numbers and signs.
 
 use super::draft::DefinitionFault;
 
-/// What a token is.
+/// Token of the definition language.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'a> {
-    /// A word: a keyword or a name.
+    /// Keyword or name.
     Word(&'a str),
-    /// A name in quotes, without them.
+    /// Quoted name, without the quotes.
     Quoted(String),
-    /// A number as it is written.
+    /// Number as written.
     Number(&'a str),
-    /// One of `{ } ( ) , =`.
+    /// One of `{ } ( ) [ ] , =`.
     Sign(char),
-    /// Nothing is left.
+    /// End of the text.
     End,
 }
 
 impl Token<'_> {
-    /// How an error calls it.
+    /// Returns the description of the token for errors.
     pub(super) fn describe(&self) -> String {
         match self {
             Token::Word(word) => format!("{word:?}"),
@@ -30,7 +30,7 @@ impl Token<'_> {
     }
 }
 
-/// Reads tokens from a text, comments and white space passed over.
+/// Reader of tokens from a text. Skips comments and white space.
 pub(super) struct Tokens<'a> {
     text: &'a str,
     at: usize,
@@ -38,11 +38,11 @@ pub(super) struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     pub(super) fn new(text: &'a str) -> Tokens<'a> {
-        // A byte order mark is nothing.
+        // Skip a byte order mark.
         Tokens { text, at: if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 } }
     }
 
-    /// What stands between two places.
+    /// Returns the text between two byte offsets.
     pub(super) fn between(&self, from: usize, to: usize) -> &'a str {
         self.text.get(from..to).unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl<'a> Tokens<'a> {
         taken
     }
 
-    /// The next token and the byte it begins at.
+    /// Reads the next token. Returns it with the byte offset at which it begins.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'a>), DefinitionFault> {
         loop {
             self.take_while(char::is_whitespace);
@@ -102,7 +102,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Decimal digits with sign, fraction and exponent; what they come to is for the reader to see.
+    /// Reads a decimal number with sign, fraction and exponent. Its value is left to the caller.
     fn number(&mut self) -> Result<Token<'a>, DefinitionFault> {
         let begin = self.at;
         let mut before = ' ';

@@ -1,10 +1,10 @@
-//! Reduction of a channel to buckets of time for plots: no spike is hidden.
+//! Aggregation of a channel into buckets of time for plots that hide no spike.
 //!
-//! A block that lies in one bucket gives its statistics; only those at the edges of buckets are decoded. Of a segment with
-//! statistics pyramids many blocks in one bucket are one node. Buckets
-//! take their parts in any order of time, so blocks that overlap do no harm: of equal times the row decides, and
-//! blocks come in row order. Within a block the first and the last row are the first and last in time only where
-//! its times ascend; where they do not, it is decoded.
+//! A block that lies in one bucket contributes its statistics; only blocks at the edges of buckets are decoded. In a
+//! segment with statistics pyramids, many blocks in one bucket are one node. Buckets accept their parts in any order
+//! of time, so overlapping blocks are harmless: of equal times the row decides, and blocks come in row order. The
+//! first and the last row of a block are first and last in time only if its times ascend; otherwise the block is
+//! decoded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,48 +24,48 @@ use crate::read::view::View;
 use crate::segment::directory::{BlockRef, Segment};
 use crate::segment::pyramid::FAN;
 
-/// What stands for the values of one channel within a piece of time.
+/// Aggregate of the values of one channel within a piece of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bucket {
     /// Start of the piece, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// Values in it, NaNs among them.
+    /// Number of values in it, including NaNs.
     pub count: u64,
     /// First value in `time`; for equal times the lower row.
     pub first: OwnedValue,
     /// Last value in `time`; for equal times the higher row.
     pub last: OwnedValue,
-    /// Smallest value, NaNs apart; none for text or if all are NaN.
+    /// Smallest value, ignoring NaN; `None` for text or if all are NaN.
     pub min: Option<Value<'static>>,
-    /// Largest value, NaNs apart; none for text or if all are NaN.
+    /// Largest value, ignoring NaN; `None` for text or if all are NaN.
     pub max: Option<Value<'static>>,
-    /// Finite values in it.
+    /// Number of finite values in it.
     pub finite: u64,
-    /// Arithmetic mean of the finite values; none for text or if none is finite.
+    /// Arithmetic mean of the finite values; `None` for text or if none is finite.
     pub mean: Option<f64>,
 }
 
 /// Pieces of time of equal length.
 #[derive(Clone, Debug)]
 pub struct Pieces {
-    /// What it covers, nanoseconds since 1970 UTC.
+    /// Span that is covered, nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// Length of a piece, nanoseconds; the last one may end beyond `time`.
+    /// Length of a piece in nanoseconds; the last one may end beyond `time`.
     pub width_ns: u64,
-    /// As many values, at most, come as they are.
+    /// Max number of values that are returned one by one, without aggregation.
     pub plain_max: usize,
 }
 
-/// A channel reduced to a grid.
+/// Channel aggregated to a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduced {
-    /// Ascending in time.
+    /// Buckets, ascending in time.
     pub buckets: Vec<Bucket>,
-    /// Whether there were so few values that they come as they are, one each.
+    /// Whether there were so few values that each has a bucket of its own.
     pub plain: bool,
 }
 
-/// A bucket under way.
+/// Bucket that is being filled.
 #[derive(Clone, Debug)]
 struct Filling {
     bucket: Bucket,
@@ -83,7 +83,7 @@ fn is_nan(value: &Value<'_>) -> bool {
 }
 
 impl Filling {
-    /// Nothing yet but what will be first.
+    /// Returns an empty bucket with its first value set.
     fn new(start: i64, first: Value<'_>, time: i64, row: u64) -> Filling {
         let first = OwnedValue::of(first);
         let last = first.clone();
@@ -112,14 +112,14 @@ impl Filling {
         }
     }
 
-    /// Takes in a block by its statistics. Its rows come after those before, so its last row stands for all.
+    /// Adds a block by its statistics. Its rows come after those before, so its last row represents them all.
     fn join(&mut self, block: &Summary, last_row: u64) {
         self.bucket.count += block.count;
         if block.first.time < self.first_at {
             self.first_at = block.first.time;
             self.bucket.first = OwnedValue::of(block.first.value);
         }
-        // Its rows are in it alone: the same row is that of this block, of which the first value stands here so far.
+        // `>=`, because at the same row the bucket's last value is so far the first value of this block.
         if (block.last.time, last_row) >= self.last_at {
             self.last_at = (block.last.time, last_row);
             self.bucket.last = OwnedValue::of(block.last.value);
@@ -150,7 +150,7 @@ impl Filling {
     }
 }
 
-/// What the statistics of a block say of its values, in the channel's type.
+/// Statistics of a block's values, in the channel's type.
 struct Summary {
     count: u64,
     first: Sample,
@@ -161,7 +161,8 @@ struct Summary {
 }
 
 impl Summary {
-    /// None where the values themselves are needed: text, a value that does not fit, a sum that overflowed.
+    /// Converts statistics, or returns `None` if the values themselves are needed: text, a value that does not fit
+    /// the type, or a sum that overflowed.
     fn of(block: &ColumnStatistics, kind: ChannelType) -> Option<Summary> {
         let convert = |sample: Sample| Some(Sample { value: sample.value.convert(kind)?, time: sample.time });
         let sum = match block.sum? {
@@ -178,12 +179,12 @@ impl Summary {
     }
 }
 
-/// The buckets under way.
+/// Buckets that are being filled.
 struct BucketBuilder {
     time: Range<i64>,
     width: u64,
     filling: Vec<Option<Filling>>,
-    /// The first values, as they are: given up once they are more than `plain_max`.
+    /// First values, one each; dropped once there are more than `plain_max`.
     plain: Option<Vec<Filling>>,
     plain_max: usize,
 }
@@ -198,7 +199,7 @@ impl BucketBuilder {
         self.filling[index].get_or_insert_with(|| Filling::new(start, first, time, row))
     }
 
-    /// Takes in what of a batch lies in the time.
+    /// Adds the rows of a batch that lie in the time span.
     fn add(&mut self, batch: &Batch) {
         let Some(values) = batch.columns.first() else { return };
         for i in 0..batch.len() {
@@ -219,25 +220,25 @@ impl BucketBuilder {
         }
     }
 
-    /// The bucket that a block lies in as a whole, with statistics that say all of it.
+    /// Returns the bucket that contains the whole block, if the block's statistics suffice.
     fn whole(&self, block: &BlockRef) -> Option<usize> {
         let may = block.time_sorted && block.part.is_none() && block.rows as usize >= STATISTICS_MIN_ROWS;
         self.within(block.time).filter(|_| may)
     }
 
-    /// The bucket that all times between two lie in.
+    /// Returns the bucket that contains all times from `first` to `last`.
     fn within(&self, (first, last): (i64, i64)) -> Option<usize> {
         let inside = self.time.contains(&first) && self.time.contains(&last);
         (inside && self.bucket_of(first) == self.bucket_of(last)).then(|| self.bucket_of(first))
     }
 
-    /// Takes in a block by its statistics; false: it has to be decoded.
+    /// Adds a block by its statistics. Returns `false` if it has to be decoded.
     fn join(&mut self, index: usize, statistics: &ColumnStatistics, kind: ChannelType, last_row: u64) -> bool {
         if statistics.values() == 0 {
             return true;
         }
         let Some(block) = Summary::of(statistics, kind) else { return false };
-        // Few values come as they are.
+        // A few values are returned one by one.
         if self.plain.as_ref().is_some_and(|list| list.len() as u64 + block.count <= self.plain_max as u64) {
             return false;
         }
@@ -260,11 +261,11 @@ impl BucketBuilder {
 }
 
 impl View {
-    /// Reduces a channel over `time` to at most `buckets` pieces of equal length (empty ones are left out):
-    /// minimum and maximum are exact. Fewer values than buckets come as they are, one each.
+    /// Aggregates a channel over `time` into at most `buckets` pieces of equal length, leaving out empty ones. Min
+    /// and max are exact. If there are fewer values than buckets, each value has a bucket of its own.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     pub fn reduce(
         &self,
         stream: StreamId,
@@ -273,7 +274,7 @@ impl View {
         buckets: usize,
     ) -> Result<Vec<Bucket>, ScanError> {
         let buckets = buckets.clamp(1, 1 << 20);
-        // The range that has data: "everything" is not 585 years in 1,000 pieces.
+        // Limit the span to the data: "everything" is not 585 years in 1,000 pieces.
         let Some((min, max)) = self.time_range(stream) else { return Ok(Vec::new()) };
         let time = time.start.max(min)..time.end.min(max.saturating_add(1));
         if time.is_empty() {
@@ -283,13 +284,13 @@ impl View {
         Ok(self.reduce_to(stream, column, &Pieces { time, width_ns, plain_max: buckets })?.buckets)
     }
 
-    /// The same over a grid, as many buckets as its time has pieces.
+    /// Aggregates a channel over a grid, with one bucket for each piece of its time.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     ///
     /// # Panics
-    /// A grid of more than 2^20 pieces.
+    /// If the grid has more than 2^20 pieces.
     pub fn reduce_to(&self, stream: StreamId, column: ChannelIndex, grid: &Pieces) -> Result<Reduced, ScanError> {
         let time = grid.time.clone();
         let width = grid.width_ns.max(1);
@@ -326,8 +327,8 @@ impl View {
         Ok(reduction.finish())
     }
 
-    /// Takes in the blocks that a node of a pyramid stands for: by its statistics where they lie in one bucket, else by
-    /// those of the nodes below it, and at last block by block.
+    /// Adds the blocks that a pyramid node covers: by its statistics if they lie in one bucket, otherwise by the
+    /// nodes below it, and at the lowest level block by block.
     fn reduce_node(
         &self,
         view: &StreamView,

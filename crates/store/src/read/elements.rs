@@ -1,4 +1,5 @@
-//! Single elements of arrays as ordinary columns: of a block only what comes before its tiles is read, and those tiles.
+//! Single elements of arrays as ordinary columns. Of a block, only the part before its tiles and the tiles needed are
+//! read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,22 +20,22 @@ use crate::read::shared::Shared;
 use crate::read::stream_view::StreamView;
 use crate::segment::directory::{BlockRef, Segment};
 
-/// One of so many columns is few.
+/// Columns of a block are read individually if they are at most one in this many.
 const FEW: usize = 4;
 
 impl ElementRange {
-    /// Its elements, as far as arrays can have them.
+    /// Returns the range of elements as indices.
     fn range(&self) -> Range<usize> {
         self.elements.start as usize..self.elements.end as usize
     }
 
-    /// The type of the arrays it asks for.
+    /// Returns the type of the requested arrays.
     fn kind(&self, layout: &Layout) -> Option<ArrayType> {
         layout.channels.get(self.channel.0 as usize)?.channel_type.array()
     }
 }
 
-/// Refuses elements of what is no array, and more columns than a layout may have.
+/// Returns an error for elements of a channel that is not an array, and for more columns than a layout may have.
 pub(crate) fn check(ranges: &[ElementRange], layout: &Layout) -> Result<(), ScanError> {
     for range in ranges {
         if range.kind(layout).is_none() {
@@ -58,7 +59,7 @@ fn check_cells(ranges: &[ElementRange], rows: usize) -> Result<(), ScanError> {
     Ok(())
 }
 
-/// A column of arrays as columns of some of its elements.
+/// Converts a column of arrays to columns of some of its elements.
 fn of_column(column: &Column, kind: ArrayType, elements: Range<usize>) -> impl Iterator<Item = Column> {
     let rows = column.values.len();
     let mut out = ElementColumns::new(kind.element(), elements, rows);
@@ -72,7 +73,7 @@ fn of_column(column: &Column, kind: ArrayType, elements: Range<usize>) -> impl I
     out.finish()
 }
 
-/// Adds the elements that some rows of a chunk have; their ranges were checked.
+/// Appends the elements of some rows of a chunk; their ranges were checked.
 pub(crate) fn add_of_chunk(chunk: &Chunk, rows: &[u32], ranges: &[ElementRange], layout: &Layout, batch: &mut Batch) {
     for range in ranges {
         let (Some(kind), channel) = (range.kind(layout), range.channel.0 as usize) else { continue };
@@ -92,7 +93,7 @@ pub(crate) fn add_of_chunk(chunk: &Chunk, rows: &[u32], ranges: &[ElementRange],
 }
 
 impl StreamView {
-    /// Whether few of a block's columns are asked for, and no whole arrays.
+    /// Returns whether few of a block's columns are requested, and no whole arrays.
     pub(crate) fn is_worth_parting(&self, block: &BlockRef, columns: &[ChannelIndex]) -> bool {
         let layout = &self.stream.layout.channels;
         let tiles =
@@ -102,8 +103,8 @@ impl StreamView {
             && (columns.len() * FEW <= layout.len() || layout.iter().any(|c| c.channel_type.array().is_some()))
     }
 
-    /// Reads columns of a block, and behind them single elements of arrays, of which no more is read than the tiles
-    /// that they are in. The ranges were checked.
+    /// Reads columns of a block, followed by single elements of arrays, of which only the tiles that contain them are
+    /// read. The ranges were checked.
     pub(crate) fn read_elements(
         &self,
         segment: &Arc<Segment>,
@@ -118,7 +119,7 @@ impl StreamView {
         {
             return Ok(batch);
         }
-        // Whole arrays are read as well, or so little that it is one read.
+        // Whole arrays are requested as well, or so little that one read suffices.
         let mut wanted = columns.to_vec();
         wanted.extend(ranges.iter().map(|range| range.channel));
         let mut batch = self.read(segment, block, &wanted, shared)?;
@@ -131,7 +132,7 @@ impl StreamView {
         Ok(batch)
     }
 
-    /// Reads a block in parts; none: it is not parted.
+    /// Reads a block in parts, or returns `None` if it is not parted.
     fn read_parts(
         &self,
         segment: &Arc<Segment>,
@@ -153,7 +154,7 @@ impl StreamView {
             if let Some((table, states)) = read.tiles_of(range.channel.0 as usize).map_err(damaged)? {
                 let span = table.span(&out.elements());
                 let at = u64::from(block.offset) + (read.tiles_at() + span.start) as u64;
-                // What is damaged is a tile, and where it lies is known; others can still be read.
+                // Only a tile is damaged, and its offset is known; others can still be read.
                 let in_tile = |error: FormatError| ScanError::Damaged {
                     file: segment.path(),
                     offset: at,

@@ -7,31 +7,31 @@ use crate::read::intervals::{Reading, between};
 use crate::read::points::{Point, PointOrBlock, Points};
 use crate::read::view::View;
 
-/// Most instants of a grid.
+/// Max number of instants in a grid.
 pub const GRID_MAX: usize = 1 << 24;
 
-/// Instants at equal distances.
+/// Equidistant instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// The first, nanoseconds since 1970 UTC.
+    /// First instant, nanoseconds since 1970 UTC.
     pub start: i64,
-    /// Distance, nanoseconds; at least 1.
+    /// Distance in nanoseconds; at least 1.
     pub step_ns: u64,
-    /// How many; at most [`GRID_MAX`] are answered.
+    /// Number of instants; at most [`GRID_MAX`] are answered.
     pub count: usize,
 }
 
-/// How values are read between those stored.
+/// Rule for values between those stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resample {
-    /// The newest value at or before the instant; a reduction is read back by its own rule.
+    /// The newest value at or before the instant; a lossy channel is reconstructed by its own rule.
     AsOf,
-    /// By the channel's interpolation: held, or on the line to the next value.
+    /// The channel's interpolation: held, or on the line to the next value.
     Interpolated,
 }
 
 impl Grid {
-    /// An instant of it; those beyond the end of time are its last.
+    /// Returns an instant of the grid; instants beyond the end of time become its last.
     fn instant(&self, index: usize) -> i64 {
         let offset = (index as u64).saturating_mul(self.step_ns.max(1));
         self.start.saturating_add_unsigned(offset)
@@ -39,11 +39,11 @@ impl Grid {
 }
 
 impl View {
-    /// A channel at each instant of a grid, as [`View::value_at`] says it one by one (as-of: without a look at the value
-    /// after). One walk through what is stored.
+    /// Returns the value of a channel at each instant of a grid, as [`View::value_at`] would one by one (with as-of,
+    /// the value after an instant is ignored). Reads the stored data once.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     pub fn resample(
         &self,
         stream: StreamId,

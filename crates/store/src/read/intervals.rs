@@ -1,4 +1,4 @@
-//! Intervals: a channel as pieces of time with a value each, and its value at one instant.
+//! Intervals: a channel as pieces of time with one value each, and its value at one instant.
 
 use std::ops::Range;
 
@@ -9,52 +9,52 @@ use crate::read::reconstruct::on_line;
 use crate::read::state::OwnedValue;
 use crate::read::view::View;
 
-/// A piece of time for which a channel is read back.
+/// Piece of time with the value of a channel.
 ///
-/// Of a channel that holds, neighbours of equal value are one interval; of a channel on lines each two neighbouring
-/// values make one. After the last value before frames that are known missing there is an interval without length, and
-/// nothing up to the next value.
+/// For a channel that holds its value, neighbours of equal value are one interval; for a linear channel, each two
+/// neighbouring values make one. The last value before frames that are known missing becomes an interval without
+/// length, and nothing follows up to the next value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// Start, inclusive, nanoseconds since 1970 UTC: of a value, or of the span asked for.
+    /// Start, inclusive, nanoseconds since 1970 UTC: of a value, or of the requested span.
     pub start: i64,
-    /// End, exclusive: start of the next, or end of the span asked for.
+    /// End, exclusive: start of the next interval, or end of the requested span.
     pub end: i64,
-    /// Value at its start; none: the channel is known not to be known.
+    /// Value at its start; `None` if the stored value is `Unknown`.
     pub value: Option<OwnedValue>,
-    /// Value towards its end: another one only on a line.
+    /// Value towards its end; differs from `value` only on a line.
     pub end_value: Option<OwnedValue>,
-    /// Nothing later is stored of the channel: it may go on.
+    /// Whether nothing later is stored of the channel, so that the interval may continue.
     pub open: bool,
 }
 
-/// What a channel is at an instant.
+/// Value of a channel at an instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Its value, held or on the line to the next; none: the channel is known not to be known.
+    /// The value, held or on the line to the next; `None` if the stored value is `Unknown`.
     pub value: Option<OwnedValue>,
-    /// `time` of the value stored last.
+    /// `time` of the newest stored value.
     pub since: i64,
 }
 
-/// Iterator over intervals, in the order of `time`. It ends after an error.
+/// Iterator over intervals in the order of `time`. Ends after an error.
 pub struct Intervals {
     points: Option<Points>,
     span: Range<i64>,
     linear: bool,
-    /// The newest point, from which the next interval begins.
+    /// Newest point, from which the next interval begins.
     last: Option<Point>,
-    /// An interval that may go on with an equal value.
+    /// Interval that may continue with an equal value.
     waiting: Option<Interval>,
     ended: bool,
 }
 
 impl View {
-    /// A channel's intervals within `time`: the first begins with what stands at its start, the last is open where
-    /// nothing later is known.
+    /// Iterates over a channel's intervals within `time`. The first begins with the value at its start; the last is
+    /// open if nothing later is stored.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     pub fn intervals(&self, stream: StreamId, column: ChannelIndex, time: Range<i64>) -> Result<Intervals, ScanError> {
         let points = Points::new(self, stream, column, time.clone())?;
         let linear = points.as_ref().is_some_and(|p| p.channel().interpolation == Interpolation::Linear);
@@ -62,11 +62,11 @@ impl View {
         Ok(Intervals { points, span: time, linear, last: None, waiting: None, ended })
     }
 
-    /// What a channel is at an instant, by its interpolation. None: nothing is stored up to then, or frames are known
-    /// missing between the values before and after.
+    /// Returns the value of a channel at an instant, by its interpolation. Returns `None` if nothing is stored up to
+    /// then, or if frames are known missing between the values before and after.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     pub fn value_at(&self, stream: StreamId, column: ChannelIndex, time: i64) -> Result<Option<Reading>, ScanError> {
         let Some(mut points) = Points::new(self, stream, column, time..time)? else { return Ok(None) };
         let linear = points.channel().interpolation == Interpolation::Linear;
@@ -88,7 +88,7 @@ impl View {
     }
 }
 
-/// The value between two neighbouring points, held or on their line.
+/// Returns the value between two neighbouring points, held or on their line.
 pub(crate) fn between(from: &Point, to: &Point, time: i64, linear: bool) -> Option<OwnedValue> {
     let on = match (&from.value, &to.value) {
         (Some(a), Some(b)) if linear && time > from.time => {
@@ -99,7 +99,7 @@ pub(crate) fn between(from: &Point, to: &Point, time: i64, linear: bool) -> Opti
     on.map(OwnedValue::Plain).or_else(|| from.value.clone())
 }
 
-/// Whether two values are the same, bit for bit.
+/// Returns whether two values are equal bit for bit.
 fn is_same(a: &Option<OwnedValue>, b: &Option<OwnedValue>) -> bool {
     match (a, b) {
         (Some(OwnedValue::Plain(a)), Some(OwnedValue::Plain(b))) => {
@@ -110,7 +110,7 @@ fn is_same(a: &Option<OwnedValue>, b: &Option<OwnedValue>) -> bool {
 }
 
 impl Intervals {
-    /// The interval from the newest point to the next one, or to the end of the span.
+    /// Returns the interval from the newest point to the next one, or to the end of the span.
     fn piece(&self, from: &Point, to: Option<&Point>) -> Option<Interval> {
         let gap = to.is_some_and(|to| to.gap);
         let end = match to {
@@ -119,7 +119,7 @@ impl Intervals {
             None => i64::MAX,
         };
         let (start, end_at) = (from.time.max(self.span.start), end.min(self.span.end));
-        // Of equal times the later row stands; what ends before the span is not in it.
+        // Of equal times the later row counts; an interval that ends before the span is left out.
         let instant = gap && from.time >= self.span.start;
         if start > end_at || start == end_at && !instant || start >= self.span.end {
             return None;
@@ -131,7 +131,7 @@ impl Intervals {
         Some(Interval { start, end: end_at, value: at(start), end_value: at(end_at), open: to.is_none() })
     }
 
-    /// Gives an interval out, or lets it go on with the next.
+    /// Returns an interval, or merges it with the next.
     fn give(&mut self, next: Interval) -> Option<Interval> {
         if self.linear {
             return Some(next);
@@ -160,7 +160,7 @@ impl Intervals {
                 None => None,
             };
             let last = std::mem::replace(&mut self.last, next);
-            // The points at or after the end of the span end the last interval only.
+            // Points at or after the end of the span only end the last interval.
             self.ended = self.last.as_ref().is_none_or(|point| point.time >= self.span.end);
             let piece = last.and_then(|from| self.piece(&from, self.last.as_ref()));
             if let Some(interval) = piece.and_then(|piece| self.give(piece)) {

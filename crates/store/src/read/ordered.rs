@@ -1,7 +1,7 @@
 //! Frames of several streams in one order: `time`, stream, row.
 //!
 //! Exports, printed frames and playbacks all read through here, so that one interval has one order everywhere. Late
-//! frames come in their place, whatever row they were stored in.
+//! frames appear in their place, whatever row they were stored in.
 //!
 //! ```text
 //!  blocks and open rows ─> OrderedStream: one stream, (time, row) ─> [OrderedFrames: the stream that is next]
@@ -20,33 +20,33 @@ use crate::model::stream::{ChannelIndex, StreamId};
 use crate::read::ordered_stream::{CELL_BYTES, OrderedStream, ROW_BYTES, SLICE_ROWS_MIN};
 use crate::read::view::View;
 
-/// Batches or slices read by one [`OrderedFrames::peek`] before it returns to its caller.
+/// Number of batches or slices that one [`OrderedFrames::peek`] reads before it returns to its caller.
 const READS_PER_PEEK: usize = 16;
 
-/// What is read in order.
+/// Request for frames in order.
 #[derive(Clone, Debug)]
 pub struct OrderedScan {
     /// Streams, and the channels of each that are read.
     pub streams: Vec<(StreamId, Vec<ChannelIndex>)>,
     /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
     pub time: Range<i64>,
-    /// Only frames that come after this position, in the direction of reading.
+    /// Lower bound: only frames after this position, in the direction of reading.
     pub after: Option<FramePosition>,
-    /// Reverses the order.
+    /// Whether to reverse the order.
     pub newest_first: bool,
-    /// Whether a stream may be read ahead by a block where its rows ascend in `time`. Otherwise it is read in slices of
-    /// time, no further than asked for.
+    /// Whether to read a stream ahead by a block if its rows ascend in `time`. Otherwise it is read in slices of
+    /// time, no further than requested.
     pub reads_ahead: bool,
-    /// Frames that will be taken at most: sizes the first reads.
+    /// Max number of frames that will be taken; sizes the first reads.
     pub limit: usize,
-    /// Memory for the slices of all streams, in bytes, beside one batch each.
+    /// Memory for the slices of all streams, in bytes, in addition to one batch each.
     pub memory_bytes: usize,
-    /// Maximum number of rows of a slice, where its memory allows.
+    /// Max number of rows of a slice, if its memory allows.
     pub slice_rows: usize,
 }
 
 impl OrderedScan {
-    /// All frames of some streams, oldest first, in at most 128 MiB.
+    /// Requests all frames of some streams, oldest first, in at most 128 MiB.
     pub fn all(streams: Vec<(StreamId, Vec<ChannelIndex>)>) -> OrderedScan {
         OrderedScan {
             streams,
@@ -60,16 +60,17 @@ impl OrderedScan {
         }
     }
 
-    /// Returns the memory, in bytes, that this many channels of this many streams may take whatever `memory_bytes` says.
+    /// Returns the memory, in bytes, that this many channels of this many streams may take regardless of
+    /// `memory_bytes`.
     pub fn memory_min(channels: usize, streams: usize) -> usize {
         SLICE_ROWS_MIN * (channels * CELL_BYTES + streams * ROW_BYTES)
     }
 }
 
-/// What [`OrderedFrames::peek`] found.
+/// Result of [`OrderedFrames::peek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextFrame {
-    /// The next frame stands here.
+    /// Position of the next frame.
     At(FramePosition),
     /// No further frame is due.
     None,
@@ -77,35 +78,35 @@ pub enum NextFrame {
     Unsure,
 }
 
-/// A frame in its turn.
+/// Frame in order.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedFrame<'a> {
     /// Index of its stream in [`OrderedScan::streams`].
     pub stream: usize,
-    /// Its position.
+    /// Position of the frame.
     pub position: FramePosition,
-    /// The batch that holds it; columns in the order of the channels asked for.
+    /// Batch that holds it; columns in the order of the requested channels.
     pub batch: &'a Arc<Batch>,
-    /// Its row in the batch.
+    /// Row of the frame in the batch.
     pub row: usize,
 }
 
-/// Sorts positions in the direction of reading.
+/// Sort key of positions in the direction of reading.
 type OrderKey = (i64, u32, u64);
 
-/// Reads frames of several streams in order.
+/// Reader of frames of several streams in order.
 pub struct OrderedFrames {
     view: View,
     streams: Vec<OrderedStream>,
-    /// For each stream that is not at its end: the key of its next frame or, where that is not known, the least key that
-    /// it can have.
+    /// For each stream that is not at its end: the key of its next frame or, where that is not known, its lower
+    /// bound.
     heads: BinaryHeap<Reverse<(OrderKey, usize)>>,
     newest_first: bool,
     troubles: Vec<(StreamId, ScanError)>,
 }
 
 impl OrderedFrames {
-    /// Begins to read; nothing is read before the first [`OrderedFrames::peek`].
+    /// Creates a reader; nothing is read before the first [`OrderedFrames::peek`].
     pub fn new(view: &View, scan: &OrderedScan) -> OrderedFrames {
         let streams = scan.streams.iter().map(|(stream, columns)| OrderedStream::new(view, scan, *stream, columns));
         let mut frames = OrderedFrames {
@@ -133,8 +134,8 @@ impl OrderedFrames {
     /// Looks for the next frame up to and including a `time` (down to it, newest first).
     ///
     /// # Errors
-    /// [`ScanError::ViewTooOld`], or elements that cannot be read so. Other failures concern one block each:
-    /// [`OrderedFrames::take_troubles`].
+    /// [`ScanError::ViewTooOld`], or a request for elements that cannot be read. Other errors concern one block each:
+    /// see [`OrderedFrames::take_troubles`].
     pub fn peek(&mut self, due: i64) -> Result<NextFrame, ScanError> {
         let due = if self.newest_first { !due } else { due };
         for _ in 0..READS_PER_PEEK {
@@ -153,27 +154,26 @@ impl OrderedFrames {
         Ok(NextFrame::Unsure)
     }
 
-    /// Returns the frame that [`OrderedFrames::peek`] found.
+    /// Returns the frame found by [`OrderedFrames::peek`].
     pub fn frame(&self) -> Option<OrderedFrame<'_>> {
         let Reverse((_, at)) = *self.heads.peek()?;
         let (position, batch, row) = self.streams[at].frame()?;
         Some(OrderedFrame { stream: at, position, batch, row })
     }
 
-    /// Passes over the frame that [`OrderedFrames::peek`] found.
+    /// Skips the frame found by [`OrderedFrames::peek`].
     pub fn advance(&mut self) {
         let Some(Reverse((_, at))) = self.heads.pop() else { return };
         self.streams[at].advance();
         self.push(at);
     }
 
-    /// Takes what could not be read since the last call: blocks that are damaged or have expired. Their frames are left
-    /// out.
+    /// Takes the read errors since the last call: blocks that are damaged or have expired. Their frames are left out.
     pub fn take_troubles(&mut self) -> Vec<(StreamId, ScanError)> {
         std::mem::take(&mut self.troubles)
     }
 
-    /// Frames held in memory.
+    /// Returns the number of frames held in memory.
     pub fn held_frames(&self) -> usize {
         self.streams.iter().map(OrderedStream::held_frames).sum()
     }
@@ -184,7 +184,7 @@ impl OrderedFrames {
 pub struct OrderedRun {
     /// Index of the batch.
     pub batch: usize,
-    /// Its rows; newest first, the last comes first.
+    /// Rows of the batch; with newest first, the last one is first in order.
     pub rows: Range<usize>,
 }
 
@@ -197,15 +197,15 @@ pub struct OrderedBatches {
     pub runs: Vec<OrderedRun>,
 }
 
-/// Reads one stream in order, run by run: for those who take whole columns. An error ends nothing: it concerns one block,
-/// or every further call returns it, too.
+/// Reader of one stream in order, run by run, for callers that take whole columns. Reading may continue after an
+/// error: it concerns one block, or every further call returns it too.
 pub struct OrderedRuns {
     view: View,
     stream: OrderedStream,
 }
 
 impl OrderedRuns {
-    /// Begins to read a stream; those of the scan are not regarded.
+    /// Creates a reader of one stream; the streams of the scan are ignored.
     pub fn new(view: &View, scan: &OrderedScan, stream: StreamId, columns: &[ChannelIndex]) -> OrderedRuns {
         OrderedRuns { view: view.clone(), stream: OrderedStream::new(view, scan, stream, columns) }
     }

@@ -1,7 +1,7 @@
 //! One stream in the order of (`time`, row).
 //!
-//! A stream whose rows ascend in `time` is read straight through. One with late rows is read slice by slice of time, each
-//! of them sorted, so that what is held of it is bounded whatever order its rows were stored in.
+//! A stream whose rows ascend in `time` is read straight through. One with late rows is read in slices of time, each
+//! of them sorted, so that memory is bounded whatever order its rows were stored in.
 
 use std::sync::Arc;
 
@@ -14,49 +14,49 @@ use crate::read::request::Scan;
 use crate::read::scan::Scanner;
 use crate::read::view::View;
 
-/// Bytes of a row without its cells: its times and number, in its batch and in the order of rows.
+/// Bytes of a row without its cells: its times and number, in its batch and in the sorted rows.
 pub(crate) const ROW_BYTES: usize = 64;
 /// Bytes of a cell of fixed size.
 pub(crate) const CELL_BYTES: usize = 9;
-/// Rows that a slice may always have, whatever the memory.
+/// Number of rows that a slice may always have, regardless of memory.
 pub(crate) const SLICE_ROWS_MIN: usize = 16;
 /// Span of the first slice, in nanoseconds.
 const WIDTH: u64 = 1_000_000_000;
-/// Maximum span of a slice, in nanoseconds.
+/// Max span of a slice, in nanoseconds.
 const WIDTH_MAX: u64 = 1 << 52;
 
-/// A row of a slice, or of the batch that is being read.
+/// Row of a slice, or of the current batch.
 #[derive(Clone, Copy, Debug)]
 struct SliceRow {
     time: i64,
     row: u64,
-    /// Index of its batch, and its row in that.
+    /// Index of its batch, and of its row in that batch.
     batch: u32,
     at: u32,
 }
 
-/// Where rows come from.
+/// Source of rows.
 enum Rows {
-    /// From one scan: they ascend as they are stored.
+    /// One scan: rows ascend in `time` as they are stored.
     Through { scanner: Box<Scanner>, is_over: bool },
-    /// From a scan of each slice.
+    /// One scan for each slice.
     Slices { width: u64, rows_max: usize, bytes_max: usize },
 }
 
-/// Reads one stream in order.
+/// Reader of one stream in order.
 pub(crate) struct OrderedStream {
-    /// What is still to be read, beside the rows below.
+    /// Scan of the data still to be read, beyond the rows below.
     scan: Scan,
     source: Rows,
     batches: Vec<Arc<Batch>>,
-    /// Bytes of texts and arrays in the batches.
+    /// Bytes of text and arrays in the batches.
     bytes: usize,
     rows: Vec<SliceRow>,
     next: usize,
 }
 
 impl OrderedStream {
-    /// Begins to read a stream.
+    /// Creates a reader of one stream.
     pub(crate) fn new(view: &View, of: &OrderedScan, stream: StreamId, columns: &[ChannelIndex]) -> OrderedStream {
         let (first, last) = view.time_range(stream).unwrap_or((i64::MAX, i64::MIN));
         let time = of.time.start.max(first)..of.time.end.min(last.saturating_add(1));
@@ -79,13 +79,13 @@ impl OrderedStream {
         OrderedStream { scan, source, batches: Vec::new(), bytes: 0, rows: Vec::new(), next: 0 }
     }
 
-    /// Returns the position of the next frame if that has been read.
+    /// Returns the position of the next frame, if it has been read.
     pub(crate) fn head(&self) -> Option<FramePosition> {
         let row = self.rows.get(self.next)?;
         Some(FramePosition { time: row.time, stream: self.scan.stream, row: row.row })
     }
 
-    /// Returns the first position that a frame to be read can have, or `None` at the end.
+    /// Returns the lower bound of the positions of frames still to be read, or `None` at the end.
     pub(crate) fn bound(&self) -> Option<FramePosition> {
         let time = &self.scan.time;
         if time.start >= time.end || matches!(self.source, Rows::Through { is_over: true, .. }) {
@@ -97,18 +97,18 @@ impl OrderedStream {
         })
     }
 
-    /// Returns the next frame, if it has been read, and where it lies.
+    /// Returns the next frame and its position, if it has been read.
     pub(crate) fn frame(&self) -> Option<(FramePosition, &Arc<Batch>, usize)> {
         let row = self.rows.get(self.next)?;
         Some((self.head()?, &self.batches[row.batch as usize], row.at as usize))
     }
 
-    /// Passes over the next frame.
+    /// Skips the next frame.
     pub(crate) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Takes what was read: batches, and the order of their rows.
+    /// Takes the frames that were read: batches, and the order of their rows.
     pub(crate) fn take_runs(&mut self) -> OrderedBatches {
         let mut runs: Vec<OrderedRun> = Vec::new();
         for row in &self.rows[self.next..] {
@@ -124,15 +124,15 @@ impl OrderedStream {
         OrderedBatches { batches, runs }
     }
 
-    /// Frames held in memory.
+    /// Returns the number of frames held in memory.
     pub(crate) fn held_frames(&self) -> usize {
         self.rows.len()
     }
 
-    /// Reads a batch or a slice, and drops what was read before.
+    /// Reads a batch or a slice, and drops the frames read before.
     ///
     /// # Errors
-    /// What ends the scan. What concerns one block is added to `troubles`.
+    /// When an error ends the scan. An error that concerns one block is added to `troubles` instead.
     pub(crate) fn read(&mut self, view: &View, troubles: &mut Vec<(StreamId, ScanError)>) -> Result<(), ScanError> {
         match &self.source {
             Rows::Through { .. } => self.read_batch(troubles),
@@ -162,7 +162,7 @@ impl OrderedStream {
                 if self.scan.newest_first {
                     self.rows.reverse();
                 }
-                // Nothing to come precedes the last of these.
+                // No later frame precedes the last of these.
                 match self.rows.last() {
                     Some(last) if self.scan.newest_first => self.scan.time.end = last.time.saturating_add(1),
                     Some(last) => self.scan.time.start = last.time,
@@ -193,13 +193,13 @@ impl OrderedStream {
             self.sort();
             let span = slice.end.abs_diff(slice.start);
             if !is_complete && span > 1 {
-                // Read again in part, and with it what is damaged there.
+                // Part of it is read again, and reports its damage then.
                 troubles.truncate(noted);
                 width = span / 2;
                 continue;
             }
             if !is_complete {
-                // Too many of one instant: the others of it are next.
+                // Too many frames of one instant: the others follow.
                 match self.rows.last() {
                     Some(last) if self.scan.newest_first => self.scan.rows.end = last.row,
                     Some(last) => self.scan.rows.start = last.row + 1,
@@ -219,7 +219,7 @@ impl OrderedStream {
         }
     }
 
-    /// Holds the rows of a scan. Returns false if there are more than may be held.
+    /// Keeps the rows of a scan. Returns `false` if there are more than may be kept.
     fn gather(
         &mut self,
         view: &View,
@@ -249,7 +249,7 @@ impl OrderedStream {
         Ok(true)
     }
 
-    /// Holds at most `most` rows of a batch: those that come first.
+    /// Keeps at most `most` rows of a batch: the first in order.
     fn hold(&mut self, batch: Batch, most: usize) {
         self.bytes += batch.varying_bytes();
         let (len, number) = (batch.len(), self.batches.len() as u32);
@@ -274,9 +274,10 @@ impl OrderedStream {
     }
 }
 
-/// Leaves what comes after a position. Returns the span of the first slice: 1 where it begins within an instant.
+/// Restricts a scan to frames after a position. Returns the span of the first slice: 1 if it begins within an
+/// instant.
 fn begin_after(scan: &mut Scan, after: FramePosition) -> u64 {
-    // The frames of that instant: this stream's are before the position, behind it, or on both sides.
+    // The stream's frames of that instant are before the position, after it, or on both sides.
     let is_within = scan.stream == after.stream && scan.time.contains(&after.time);
     if scan.newest_first {
         let all_read = scan.stream > after.stream || (is_within && after.row == 0);
@@ -296,10 +297,10 @@ fn begin_after(scan: &mut Scan, after: FramePosition) -> u64 {
     WIDTH
 }
 
-/// Adds what concerns one block to `troubles`.
+/// Adds an error that concerns one block to `troubles`.
 ///
 /// # Errors
-/// What ends the scan.
+/// When the error ends the scan.
 fn note(stream: StreamId, error: ScanError, troubles: &mut Vec<(StreamId, ScanError)>) -> Result<(), ScanError> {
     match error {
         error @ (ScanError::ViewTooOld | ScanError::Elements { .. }) => Err(error),

@@ -1,4 +1,4 @@
-//! Blocks read in parts: of a wide one the front, and the columns that are asked for.
+//! Blocks read in parts: the front of a wide block, and the requested columns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::model::refusal::ScanError;
 use crate::read::stream_view::StreamView;
 use crate::segment::directory::{BlockRef, Residents, Segment};
 
-/// What is read of a block at first, mostly its front: so much, and so much for each channel and row.
+/// Bytes of a block that are read first, mostly its front: a fixed number, and numbers per channel and per row.
 const FIRST_BYTES: (usize, usize, usize) = (1 << 10, 16, 3);
-/// Bytes between two columns that are read rather than passed over.
+/// Max gap in bytes between two columns that is read rather than skipped.
 const BETWEEN_BYTES: usize = 4 << 10;
 
-/// A parted block of which some was read.
+/// Parted block of which some parts were read.
 pub(crate) struct PartedBlock<'a> {
     stream: &'a StreamView,
     segment: &'a Arc<Segment>,
     block: &'a BlockRef,
     residents: &'a Residents,
-    /// As long as the block; what was not read is anything.
+    /// Buffer as long as the block; bytes that were not read are undefined.
     bytes: Vec<u8>,
     front: Front,
 }
@@ -32,10 +32,10 @@ impl Drop for PartedBlock<'_> {
 }
 
 impl<'a> PartedBlock<'a> {
-    /// Reads the front of a block; none: it is not parted.
+    /// Reads the front of a block. Returns `None` if the block is not parted.
     ///
     /// # Errors
-    /// The disk refuses, or the front is damaged.
+    /// When the disk fails, or the front is damaged.
     pub(crate) fn open(
         stream: &'a StreamView,
         segment: &'a Arc<Segment>,
@@ -64,10 +64,10 @@ impl<'a> PartedBlock<'a> {
         Ok(Some(PartedBlock { stream, segment, block, residents, bytes, front }))
     }
 
-    /// Reads these channels, those beside each other at once.
+    /// Reads these channels; adjacent ones with one read.
     ///
     /// # Errors
-    /// The disk refuses, or one is damaged.
+    /// When the disk fails, or one is damaged.
     pub(crate) fn load(&mut self, channels: impl Iterator<Item = usize>) -> Result<(), ScanError> {
         let mut wanted: Vec<(Range<usize>, usize)> =
             channels.filter_map(|channel| Some((self.front.channel(channel)?, channel))).collect();
@@ -83,10 +83,10 @@ impl<'a> PartedBlock<'a> {
         Ok(())
     }
 
-    /// Reads its statistics.
+    /// Reads the statistics.
     ///
     /// # Errors
-    /// The disk refuses, or they are damaged.
+    /// When the disk fails, or they are damaged.
     pub(crate) fn load_statistics(&mut self) -> Result<(), ScanError> {
         let Some(range) = self.front.statistics() else { return Ok(()) };
         self.read(range.clone())?;
@@ -105,10 +105,10 @@ impl<'a> PartedBlock<'a> {
         ScanError::Damaged { file: self.segment.path(), offset, reason: error.to_string() }
     }
 
-    /// The block, with what of it was read.
+    /// Returns the block with the parts that were read.
     ///
     /// # Errors
-    /// When its places lie beyond it.
+    /// When its positions lie beyond its end.
     pub(crate) fn block(&self) -> Result<Block<'_>, ScanError> {
         self.front.block(&self.bytes).map_err(|error| self.stream.damaged(self.segment, self.block, error))
     }

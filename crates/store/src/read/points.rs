@@ -1,11 +1,11 @@
-//! The values of one channel in the order of `time`, whatever the order they came in: what intervals, weighing and
-//! grids read.
+//! The values of one channel in the order of `time`, whatever order they were stored in. Intervals, weighing and
+//! grids read them.
 //!
 //! ```text
 //!  blocks and chunks by first time ─> clusters whose times do not overlap ─> rows by (time, row) ─> [points]
 //!                                              └─ one block, wholly inside ─> its statistics
 //! ```
-//! Pieces are found window by window, so that a reader who ends early has looked at little.
+//! Pieces are found window by window, so that a reader that stops early has searched little.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,22 +30,22 @@ use crate::read::view::View;
 use crate::segment::directory::{BlockRef, Segment};
 use crate::segment::pyramid::FAN;
 
-/// A value of a channel, or that it is not known.
+/// Value of a channel, or the fact that it is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
     pub(crate) time: i64,
     pub(crate) row: u64,
-    /// None: unknown from here on.
+    /// The value; `None` if unknown from here on.
     pub(crate) value: Option<OwnedValue>,
-    /// Frames are known missing between the point before and this one.
+    /// Whether frames are known missing between the previous point and this one.
     pub(crate) gap: bool,
 }
 
-/// A point, or a block of them.
+/// Point, or block of points.
 pub(crate) enum PointOrBlock {
-    /// One.
+    /// One point.
     Point(Point),
-    /// All of a block: its statistics, and whether frames are known missing before it.
+    /// A whole block or pyramid node: its statistics, and whether frames are known missing before it.
     Block(Box<ColumnStatistics>, bool),
 }
 
@@ -57,7 +57,7 @@ enum RowPiece {
 }
 
 impl RowPiece {
-    /// Smallest and largest `time`.
+    /// Returns the smallest and largest `time`.
     fn time(&self) -> (i64, i64) {
         match self {
             RowPiece::Block(_, block) => block.time,
@@ -72,7 +72,7 @@ impl RowPiece {
         }
     }
 
-    /// Row after the last.
+    /// Returns the row after the last.
     fn end_row(&self) -> u64 {
         match self {
             RowPiece::Block(_, block) => block.end_row(),
@@ -88,7 +88,7 @@ impl RowPiece {
     }
 }
 
-/// A row on its way to its turn.
+/// Row waiting for its turn.
 struct Row {
     time: i64,
     row: u64,
@@ -97,53 +97,53 @@ struct Row {
     sequence: Option<(u32, i64)>,
 }
 
-/// What the next pieces came to.
+/// Result of reading the next pieces.
 enum Cluster {
-    /// Their rows wait.
+    /// Rows were queued.
     Rows,
     Block(PointOrBlock),
-    /// There are none.
+    /// No pieces are left.
     End,
 }
 
-/// Reads the points of a channel.
+/// Reader of the points of a channel.
 pub(crate) struct Points {
     view: View,
     stream: Arc<StreamView>,
     column: ChannelIndex,
-    /// Rows before are not read.
+    /// Lower bound of `time`: earlier rows are not read.
     from: i64,
-    /// Pieces that begin at or before it are known.
+    /// Time up to which pieces that begin there were found.
     known_to: i64,
     window: u64,
-    /// No row is later.
+    /// Upper bound of `time` of all rows.
     last: i64,
     pieces: VecDeque<RowPiece>,
     rows: VecDeque<Row>,
     held: Option<Row>,
-    /// Blocks that lie wholly in it may come as their statistics.
+    /// Span in which blocks that lie wholly inside may be returned as statistics.
     whole: Option<Range<i64>>,
-    /// Whether a leap of the sequence says that frames are missing.
+    /// Whether a leap of the sequence means that frames are missing.
     sequences_tell: bool,
     max_future_ns: i64,
     newest_sequence: Option<(u32, i64)>,
     /// Row after the highest that was read.
     next_row: Option<u64>,
     gap: bool,
-    /// `time` of the newest row in which the channel was offered.
+    /// `time` of the newest row in which a frame had the channel.
     offered_to: Option<i64>,
-    /// A block whose statistics do not say it.
+    /// Block that must be decoded to update `offered_to`, because its statistics lack that time.
     unsure: Option<(Arc<Segment>, BlockRef)>,
-    /// The pyramid of the segment at hand, by its number, if it has one.
+    /// Pyramid of the current segment, with the segment's number, if it has one.
     pyramid: Option<(u64, Option<Pyramid>)>,
 }
 
-/// Least window, in nanoseconds.
+/// Min window in nanoseconds.
 const WINDOW_MIN: u64 = 1_000_000_000;
 
 impl Points {
-    /// Points from the last at or before `time.start` on; those up to `time.end` are probably wanted. None: no such
-    /// channel.
+    /// Reads points from the last at or before `time.start` on; those up to `time.end` are probably needed. Returns
+    /// `None` if there is no such channel.
     pub(crate) fn new(
         view: &View,
         stream: StreamId,
@@ -187,17 +187,18 @@ impl Points {
         }))
     }
 
-    /// Lets blocks that lie wholly in `time` come as their statistics.
+    /// Allows blocks that lie wholly in `time` to be returned as statistics.
     pub(crate) fn whole_blocks(&mut self, time: Range<i64>) {
         self.whole = Some(time);
     }
 
-    /// The channel.
+    /// Returns the channel.
     pub(crate) fn channel(&self) -> &Channel {
         &self.stream.stream.layout.channels[self.column.0 as usize]
     }
 
-    /// `time` of the newest row read in which the channel was offered, also where it was unchanged.
+    /// Returns the `time` of the newest row read in which a frame had the channel, including rows where it was
+    /// unchanged.
     pub(crate) fn offered_to(&mut self) -> Result<Option<i64>, ScanError> {
         if let Some((segment, block)) = self.unsure.take() {
             let batch = self.stream.read(&segment, &block, &[self.column], self.view.shared())?;
@@ -209,7 +210,7 @@ impl Points {
         Ok(self.offered_to)
     }
 
-    /// The next point, or block of them.
+    /// Returns the next point or block.
     pub(crate) fn next(&mut self) -> Result<Option<PointOrBlock>, ScanError> {
         loop {
             while let Some(row) = self.rows.pop_front() {
@@ -228,7 +229,7 @@ impl Points {
         }
     }
 
-    /// What a row says of the channel.
+    /// Converts a row to a point of the channel, if it has one.
     fn take(&mut self, row: Row) -> Option<Point> {
         if let Some((session, sequence)) = row.sequence {
             let newest = self.newest_sequence.get_or_insert((session, sequence));
@@ -274,7 +275,7 @@ impl Points {
         Ok(())
     }
 
-    /// Knows the pieces up to an instant, and one at least if there is any.
+    /// Finds the pieces up to an instant, and at least one if there is any.
     fn look(&mut self, to: i64) -> Result<(), ScanError> {
         while self.known_to < self.last && (self.known_to < to || self.pieces.is_empty()) {
             let next = self.known_to.max(self.from).saturating_add_unsigned(self.window);
@@ -286,7 +287,8 @@ impl Points {
         Ok(())
     }
 
-    /// Reads the next cluster of pieces into rows; or gives its statistics, if it is a block that says enough.
+    /// Reads the rows of the next cluster of pieces, or returns its statistics if it is one block whose statistics
+    /// suffice.
     fn next_cluster(&mut self) -> Result<Cluster, ScanError> {
         self.view.check_age()?;
         self.look(i64::MIN)?;
@@ -297,7 +299,7 @@ impl Points {
             self.look(end)?;
             let Some(next) = self.pieces.front() else { break };
             let (start, first_row) = (next.time().0, next.first_row());
-            // One that only touches the end comes after it as a whole.
+            // A piece that only touches the end follows the cluster as a whole.
             let touches = start == end && sorted && cluster.iter().all(|piece| piece.first_row() < first_row);
             if start > end || touches {
                 break;
@@ -319,7 +321,8 @@ impl Points {
         self.next_row = self.next_row.max(cluster.iter().map(RowPiece::end_row).max());
         for (n, piece) in cluster.iter().enumerate() {
             let gap_before = self.read(piece)?;
-            // After blocks of which only statistics were read, the header of the next says whether frames are missing before.
+            // After blocks of which only statistics were read, the header of the next one tells whether frames are
+            // missing before it.
             self.gap |= n == 0 && gap_before && self.newest_sequence.is_none();
         }
         if !sorted {
@@ -328,8 +331,8 @@ impl Points {
         Ok(Cluster::Rows)
     }
 
-    /// The statistics of a block and as many behind it as a node of a pyramid stands for, if they say all that their rows
-    /// would.
+    /// Returns the statistics of the largest pyramid node that begins with a block, if they suffice in place of its
+    /// rows.
     fn joined(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
         let Some(whole) = self.whole.clone().filter(|_| segment.is_settled()) else { return Ok(None) };
         if self.pyramid.as_ref().is_none_or(|(of, _)| *of != segment.id) {
@@ -346,7 +349,8 @@ impl Points {
         found
     }
 
-    /// The largest node that begins with a block and says all of the pieces that come next.
+    /// Finds the largest node that begins with a block, covers exactly the next pieces, and has statistics that
+    /// suffice.
     fn node_from(
         &mut self,
         segment: &Arc<Segment>,
@@ -367,10 +371,11 @@ impl Points {
             let more = blocks.len() - 1;
             let same = |(piece, block): (&RowPiece, &BlockRef)| matches!(piece, RowPiece::Block(of, b) if Arc::ptr_eq(of, segment) && b.first_row == block.first_row);
             let follow = self.pieces.iter().zip(&pyramid.blocks[blocks.start + 1..blocks.end]);
-            // What comes after may touch the end of the last block, no more.
+            // The piece after the node may touch the end of the last block, but not overlap it.
             let next = self.pieces.get(more);
             let sequenced = self.stream.stream.sequence_modulus.is_some();
-            // The sequence at its end is not read: what follows must say whether frames are missing before it.
+            // The sequence at the node's end is not read, so the next block must tell whether frames are missing
+            // before it.
             let end_row = pyramid.blocks[blocks.end - 1].end_row();
             let says = |next: &BlockRef| next.part.is_none() && next.time_sorted && next.first_row == end_row;
             let told = !sequenced || next.is_some_and(|next| matches!(next, RowPiece::Block(_, next) if says(next)));
@@ -379,12 +384,12 @@ impl Points {
                 continue;
             }
             let Some(node) = pyramid.node(level, at / width, &self.view.shared().residents)? else { continue };
-            // Which of the blocks has its newest row in which it was unchanged, only they say.
+            // Only the blocks themselves tell which has the newest row in which the channel was unchanged.
             if !says_all(&node.statistics) || more > 0 && node.statistics.unchanged > 0 {
                 continue;
             }
             let (statistics, gap_before) = (node.statistics.clone(), node.gap_before);
-            // Frames that are missing before a row without the channel only rows tell.
+            // Only the rows tell of frames that are missing before a row without the channel.
             let dense = statistics.nulls() == 0 || mutant::is_active(Mutant::BelieveStatistics);
             let consecutive = || pyramid.blocks[blocks.clone()].windows(2).all(|w| w[0].end_row() == w[1].first_row);
             if sequenced && !(dense && consecutive() && self.follows(segment, block)?) {
@@ -400,7 +405,7 @@ impl Points {
         Ok(None)
     }
 
-    /// The statistics of a block, if they say all that its rows would.
+    /// Returns the statistics of a block, if they suffice in place of its rows.
     fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
         let Some(time) = &self.whole else { return Ok(None) };
         if !time.contains(&block.time.0) || !time.contains(&block.time.1) || !self.held_after(block.time.1) {
@@ -420,8 +425,8 @@ impl Points {
         Ok(Some(PointOrBlock::Block(Box::new(statistics), gap)))
     }
 
-    /// Whether blocks whose rows have sequences, from one on, were written knowing of the same rows before as were read: then
-    /// they say which frames are missing as a reader in order of time finds it.
+    /// Returns whether blocks with sequences, from this one on, were written after the same rows that were read
+    /// before it. Their gaps are then those that a reader in time order finds.
     fn follows(&self, segment: &Arc<Segment>, block: &BlockRef) -> Result<bool, ScanError> {
         if self.next_row.is_some_and(|next| next != block.first_row) {
             return Ok(false);
@@ -435,7 +440,7 @@ impl Points {
         self.held.as_ref().is_none_or(|held| held.time >= time)
     }
 
-    /// Adds the rows of a piece from `from` on; says whether it has frames known missing before its first row.
+    /// Adds the rows of a piece from `from` on. Returns whether frames are known missing before its first row.
     fn read(&mut self, piece: &RowPiece) -> Result<bool, ScanError> {
         let (batch, gap_before) = match piece {
             RowPiece::Block(segment, block) => {
@@ -469,19 +474,19 @@ impl Points {
     }
 }
 
-/// Whether statistics say all of the values over time: there are some, all of them finite.
+/// Returns whether statistics describe all values over time: there are some, and all are finite.
 fn says_all(statistics: &ColumnStatistics) -> bool {
     let finite = match statistics.sum {
         Some(Sum::Float(sum)) => sum.is_finite(),
         Some(Sum::Integer(_)) => true,
         None => false,
     };
-    // One that is too large for a number says nothing of values that make up for each other.
+    // An integral too large for a number hides values that cancel each other.
     let weighed = statistics.integral.is_some_and(|integral| integral.value_ns.is_finite());
     finite && weighed && statistics.unknowns + statistics.nans + statistics.infinities == 0
 }
 
-/// A value in the channel's type.
+/// Converts a value to the channel's type.
 fn of_type<'a>(value: Value<'a>, channel: &Channel) -> Value<'a> {
     value.convert(channel.channel_type).unwrap_or(value)
 }

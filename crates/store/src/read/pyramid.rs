@@ -1,4 +1,4 @@
-//! The statistics pyramid of one channel in a settled segment, as readers ask it: see [`crate::segment::pyramid`].
+//! Reading the statistics pyramid of one channel in a compacted segment: see [`crate::segment::pyramid`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use crate::model::refusal::ScanError;
 use crate::segment::directory::{BlockRef, Residents, Segment};
 use crate::segment::pyramid::{FAN, Node, Table};
 
-/// The pyramid of a channel.
+/// Pyramid of a channel.
 pub(crate) struct Pyramid {
     segment: Arc<Segment>,
-    /// Where it begins in the segment.
+    /// Offset in the segment.
     start: u64,
     table: Table,
     /// All blocks of the stream in the segment.
     pub(crate) blocks: Vec<BlockRef>,
-    /// By level the group that was read last, with its number.
+    /// Group read last of each level, with its number.
     groups: Vec<Option<(usize, Vec<Node>)>>,
 }
 
 impl Pyramid {
-    /// The pyramid of a channel over all of these blocks; none: there is none, or it is damaged, and the blocks
-    /// themselves say what it would.
+    /// Opens the pyramid of a channel over all of these blocks. Returns `None` if there is none or it is damaged;
+    /// callers then fall back to the blocks.
     ///
     /// # Errors
-    /// The disk refuses, or the segment was expired.
+    /// When the disk fails, or the segment was expired.
     pub(crate) fn of(
         segment: &Arc<Segment>,
         (stream, channel): (u32, usize),
@@ -42,31 +42,31 @@ impl Pyramid {
         Ok(Some(Pyramid { segment: segment.clone(), start, table, blocks: blocks.to_vec(), groups }))
     }
 
-    /// Number of levels.
+    /// Returns the number of levels.
     pub(crate) fn levels(&self) -> usize {
         self.table.levels()
     }
 
-    /// Number of nodes of a level.
+    /// Returns the number of nodes of a level.
     pub(crate) fn nodes(&self, level: usize) -> usize {
         self.blocks.len().div_ceil(FAN.pow(level as u32))
     }
 
-    /// Blocks that a node stands for.
+    /// Returns the blocks that a node covers.
     pub(crate) fn blocks_of(&self, level: usize, node: usize) -> Range<usize> {
         self.table.blocks_of(level, node)
     }
 
-    /// Smallest and largest `time` of some of the blocks.
+    /// Returns the smallest and largest `time` of some of the blocks.
     pub(crate) fn time_of(&self, blocks: &Range<usize>) -> Option<(i64, i64)> {
         let of = self.blocks.get(blocks.clone())?;
         Some((of.first()?.time.0, of.last()?.time.1))
     }
 
-    /// A node; none: it is damaged, and its blocks say what it would.
+    /// Reads a node, or returns `None` if it is damaged; callers then fall back to its blocks.
     ///
     /// # Errors
-    /// The disk refuses, or the segment was expired.
+    /// When the disk fails, or the segment was expired.
     pub(crate) fn node(
         &mut self,
         level: usize,

@@ -1,7 +1,7 @@
-//! Reading back what a reduction left out: the state of a channel at an instant.
+//! Reconstruction of lossy channels: the state of a channel at an instant.
 //!
-//! A held frame is the newest state and exact. Before it, what is stored last stands (step, deadband), or the line to
-//! what is stored next (swinging door).
+//! A pending frame is the newest state and exact. Before it, the last stored value holds (step, deadband), or lies on
+//! the line to the next stored value (swinging door).
 
 use crate::append::held::Held;
 use crate::append::lane::{KEY_ROWS, point};
@@ -16,8 +16,8 @@ use crate::read::state::{OwnedValue, StateCell};
 use crate::read::stream_view::StreamView;
 use crate::read::view::View;
 
-/// The value at an instant of the line between two: of their type, whole numbers rounded. None where no line leads from
-/// one to the other.
+/// Interpolates linearly between two values at an instant, in their type, with whole numbers rounded. Returns `None`
+/// if the values cannot be interpolated.
 pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -> Option<Value<'static>> {
     let (a, b) = (point(from.1)?, point(to.1)?);
     let share = time.abs_diff(from.0) as f64 / to.0.abs_diff(from.0) as f64;
@@ -25,7 +25,7 @@ pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -
     Some(match from.1.channel_type() {
         ChannelType::F64 => Value::F64(value),
         ChannelType::F32 => Value::F32(value as f32),
-        // A cast ends at the ends of its type.
+        // A cast saturates at the limits of its type.
         ChannelType::I8 => Value::I8(value.round() as i8),
         ChannelType::I16 => Value::I16(value.round() as i16),
         ChannelType::I32 => Value::I32(value.round() as i32),
@@ -39,7 +39,7 @@ pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -
 }
 
 impl Held {
-    /// A cell of it that says something, as a state; of the channel's type.
+    /// Returns a cell with a value (or `Unknown`) as a state, in the channel's type.
     fn cell(&self, channel: usize, kind: ChannelType) -> Option<StateCell> {
         let value = match self.state(channel) {
             CellState::Value => {
@@ -60,7 +60,7 @@ impl Held {
 }
 
 impl View {
-    /// Turns what is stored of channels with a reduction at or before an instant into their state then.
+    /// Converts the stored state of lossy channels at or before an instant to their state at that instant.
     pub(crate) fn reconstruct(
         &self,
         view: &StreamView,
@@ -95,7 +95,7 @@ impl View {
         Ok(())
     }
 
-    /// Rows after a stored cell in which the channel can be unchanged, or is stored next.
+    /// Visits the rows after a stored cell in which the channel may be unchanged or stored next.
     fn rows_after(
         &self,
         stream: StreamId,
@@ -117,7 +117,7 @@ impl View {
         Ok(())
     }
 
-    /// Lets a stored value be as new as the newest frame that says it is unchanged.
+    /// Moves a stored value forward to the newest frame in which it is unchanged.
     fn confirm(
         &self,
         stream: StreamId,
@@ -140,7 +140,7 @@ impl View {
         Ok(())
     }
 
-    /// What is stored next of a channel.
+    /// Returns the next stored cell of a channel.
     fn next_stored(
         &self,
         stream: StreamId,
@@ -161,7 +161,7 @@ impl View {
     }
 }
 
-/// The times and row of a frame.
+/// Returns the times and row of a frame, without a value.
 fn place(batch: &Batch, row: usize) -> StateCell {
     StateCell {
         value: None,
@@ -172,7 +172,7 @@ fn place(batch: &Batch, row: usize) -> StateCell {
     }
 }
 
-/// Puts a stored state at an instant before the next on the line between them.
+/// Moves a stored state forward to an instant on the line to the next one.
 fn lay_between(stored: &mut StateCell, next: &StateCell, time: i64) {
     let (Some(from), Some(to)) = (&stored.value, &next.value) else { return };
     if time <= stored.time || time >= next.time {

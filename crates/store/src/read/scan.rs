@@ -13,18 +13,18 @@ use crate::read::stream_view::StreamView;
 use crate::read::view::View;
 use crate::segment::directory::{BlockRef, Segment};
 
-/// Iterator of a scan. After an error that concerns one block it goes on with the next.
+/// Iterator of a scan. After an error that concerns one block it continues with the next.
 pub struct Scanner {
     view: View,
     scan: Scan,
     stream: Option<Arc<StreamView>>,
-    /// Segments to come, oldest first.
+    /// Remaining segments, oldest first.
     segments: VecDeque<Arc<Segment>>,
-    /// Blocks to come of the segment at hand, oldest first.
+    /// Remaining blocks of the current segment, oldest first.
     blocks: VecDeque<(Arc<Segment>, BlockRef)>,
-    /// Chunks to come, with their rows in the view.
+    /// Remaining chunks, with their rows in the view.
     chunks: VecDeque<(Arc<Chunk>, usize)>,
-    /// What it asks for that cannot be.
+    /// Error for a request that cannot be fulfilled.
     refused: Option<ScanError>,
     ended: bool,
 }
@@ -51,7 +51,8 @@ impl Scanner {
                     chunks.push_back((chunk.clone(), len));
                 }
             }
-            // All that was sealed is older than the range, or its rows come before those asked for: most often.
+            // Skip segments if all sealed rows are older than the range or come before the requested rows, which is
+            // the common case.
             if stream.sealed.time.1 >= scan.time.start && stream.open.first_row > scan.rows.start {
                 segments = stream.segments(scan.time.start, scan.time.end.saturating_sub(1)).into();
             }
@@ -59,7 +60,7 @@ impl Scanner {
         Scanner { view, scan, stream, segments, blocks: VecDeque::new(), chunks, refused, ended: false }
     }
 
-    /// The next block, from segment to segment.
+    /// Returns the next block, from segment to segment.
     fn next_block(&mut self, stream: &StreamView) -> Option<Result<(Arc<Segment>, BlockRef), ScanError>> {
         let newest_first = self.scan.newest_first;
         loop {
@@ -118,7 +119,8 @@ impl Scanner {
         }
     }
 
-    /// Leaves as many rows as a batch may have; those that come after it stay to be read. True if there are any.
+    /// Cuts rows to the max of a batch; the scan's remaining range then begins after them. Returns `true` if any are
+    /// left.
     fn cut(&mut self, rows: &mut Vec<u32>, ordinal: impl Fn(u32) -> u64) -> bool {
         let most = self.scan.batch_rows.max(1);
         if rows.len() <= most {
@@ -157,7 +159,7 @@ impl Iterator for Scanner {
     }
 }
 
-/// The rows of a batch within times and rows; its rows are consecutive, and its times `sorted` or not.
+/// Selects the rows of a batch within times and rows. Rows are consecutive; `sorted` tells whether its times ascend.
 fn rows_within(batch: &Batch, scan: &Scan, sorted: bool) -> Vec<u32> {
     let (len, first) = (batch.len() as u64, batch.rows.first().copied().unwrap_or(0));
     let from = scan.rows.start.saturating_sub(first).min(len) as u32;
@@ -169,7 +171,7 @@ fn rows_within(batch: &Batch, scan: &Scan, sorted: bool) -> Vec<u32> {
     (from.max(before(scan.time.start))..to.min(before(scan.time.end))).collect()
 }
 
-/// Some rows of a batch.
+/// Copies some rows of a batch.
 fn pick(batch: &Batch, keep: &[u32]) -> Batch {
     fn of<T: Copy>(values: &[T], keep: &[u32]) -> Vec<T> {
         keep.iter().map(|&i| values[i as usize]).collect()
@@ -194,7 +196,7 @@ fn pick(batch: &Batch, keep: &[u32]) -> Batch {
     }
 }
 
-/// Rows of a chunk within times and rows.
+/// Selects the rows of a chunk within times and rows.
 pub(crate) fn select(chunk: &Chunk, len: usize, time: &Range<i64>, rows: &Range<u64>) -> Vec<u32> {
     let mut from = rows.start.saturating_sub(chunk.first_row).min(len as u64) as usize;
     let mut to = rows.end.saturating_sub(chunk.first_row).min(len as u64) as usize;
@@ -237,7 +239,7 @@ pub(crate) fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &
     batch
 }
 
-/// Times of rows; none if no row has one.
+/// Collects times of rows; returns `None` if no row has one.
 pub(crate) fn optional(times: impl ExactSizeIterator<Item = Option<i64>>) -> Option<OptionalTimes> {
     let mut out = OptionalTimes { values: Vec::with_capacity(times.len()), valid: None };
     let mut any = false;

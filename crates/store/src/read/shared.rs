@@ -1,4 +1,4 @@
-//! What readers share with the writer.
+//! State that readers share with the writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +10,24 @@ use crate::catalog::Catalog;
 use crate::model::clock::Paces;
 use crate::segment::directory::{Residents, SegmentList};
 
-/// How long a view may pin open memory.
+/// Max time for which a view may pin open memory, in seconds.
 pub(crate) const VIEW_S_MAX: i64 = 60;
 
-/// What readers share with the writer.
+/// State that readers share with the writer.
 pub(crate) struct Shared {
     pub(crate) slots: Arc<SlotTable>,
-    /// What callers say the time is, and how long they say has passed.
+    /// Wall-clock time and elapsed time as reported by callers.
     pub(crate) paces: Paces,
     pub(crate) max_future_ns: i64,
     pub(crate) max_view_ns: i64,
-    /// The generation of a segment is this and its number.
+    /// Base of generations: a segment's generation is this plus its number.
     pub(crate) generation_base: u64,
     pub(crate) catalog_version: Arc<AtomicU64>,
-    /// Segments now.
+    /// Current segments.
     pub(crate) segments: ArcSwap<SegmentList>,
     /// Indices and files of sealed segments.
     pub(crate) residents: Residents,
-    /// Blocks decoded for readers.
+    /// Number of blocks decoded for readers.
     pub(crate) blocks_decoded: AtomicU64,
     cached: ArcSwap<Catalog>,
 }
@@ -54,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// Returns the catalog now; made after a change, of what changed.
+    /// Returns the current catalog; rebuilt, after a change, from the changed parts.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         let version = self.catalog_version.load(Ordering::Acquire);
         let cached = self.cached.load_full();

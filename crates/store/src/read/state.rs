@@ -16,10 +16,10 @@ use crate::read::view::View;
 use crate::segment::NewestBefore;
 use crate::segment::directory::{BlockRef, Segment};
 
-/// One cell of a state: the newest value at or before an instant.
+/// Cell of a state: the newest value at or before an instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateCell {
-    /// The value, owned; none where the newest cell is `Unknown`.
+    /// The value, owned; `None` if the newest cell is `Unknown`.
     pub value: Option<OwnedValue>,
     /// `time` of its frame.
     pub time: i64,
@@ -32,30 +32,30 @@ pub struct StateCell {
 }
 
 impl StateCell {
-    /// Whether it was received by a clock that was ahead of `now`, and has been set back since.
+    /// Returns whether it was received by a clock that was ahead of `now` and has been set back since.
     pub fn was_received_ahead_of(&self, now: i64) -> bool {
         self.receive_time.saturating_sub(now) > CLOCK_AHEAD_NS
     }
 }
 
-/// A value that owns its text or elements.
+/// Value that owns its text or elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedValue {
-    /// Everything but text and arrays.
+    /// Any value except text and arrays.
     Plain(Value<'static>),
     /// Text.
     String(String),
     /// An array.
     Array {
-        /// Type of its elements.
+        /// Type of the elements.
         element: ElementType,
-        /// They, little-endian, one after the other.
+        /// Elements, little-endian, one after the other.
         bytes: Vec<u8>,
     },
 }
 
 impl OwnedValue {
-    /// A copy of a value.
+    /// Copies a value.
     pub fn of(value: Value<'_>) -> OwnedValue {
         match value {
             Value::String(text) => OwnedValue::String(text.to_owned()),
@@ -65,7 +65,7 @@ impl OwnedValue {
         }
     }
 
-    /// The value, borrowed.
+    /// Borrows the value.
     pub fn as_value(&self) -> Value<'_> {
         match self {
             OwnedValue::Plain(value) => *value,
@@ -75,7 +75,7 @@ impl OwnedValue {
     }
 }
 
-/// Looks backwards through a stream's rows.
+/// Searches a stream's rows backwards.
 pub(crate) fn state_at(
     view: &StreamView,
     time: i64,
@@ -85,7 +85,7 @@ pub(crate) fn state_at(
     let mut found: Vec<Option<StateCell>> = vec![None; columns.len()];
     let layout = view.stream.layout.channels.len();
     if columns.iter().any(|c| c.0 as usize >= layout) {
-        // Channels that this view does not know have no state; the others keep their places.
+        // Channels unknown to this view have no state; the others keep their places.
         let known: Vec<usize> = (0..columns.len()).filter(|&i| (columns[i].0 as usize) < layout).collect();
         let wanted: Vec<ChannelIndex> = known.iter().map(|&i| columns[i]).collect();
         for (i, cell) in known.into_iter().zip(state_at(view, time, &wanted, shared)?) {
@@ -98,7 +98,7 @@ pub(crate) fn state_at(
         if len == 0 || min > time {
             continue;
         }
-        // Older chunks can only add what is missing, or newer in time where frames came out of order.
+        // Older chunks can only add cells that are missing, or newer ones where frames came out of order.
         let wanted: Vec<usize> =
             (0..columns.len()).filter(|&i| found[i].as_ref().is_none_or(|c| max > c.time)).collect();
         if !wanted.is_empty() {
@@ -109,20 +109,21 @@ pub(crate) fn state_at(
     Ok(found)
 }
 
-/// How far what was received may be ahead of the clock of now before that clock was set back meanwhile, in nanoseconds.
+/// Tolerance in nanoseconds: a reception time further ahead of the clock means that the clock was set back since.
 const CLOCK_AHEAD_NS: i64 = 1_000_000_000;
 
-/// Rows that are looked at behind the clock of now.
+/// Max number of later rows searched for cells that replace those of a wrong clock.
 const LATEST_ROWS_MAX: usize = 1 << 14;
 
 impl View {
-    /// The newest cell of each channel as somebody shows it at `now`, who takes no `time` after `until` for right: the state
-    /// at `until`, but for frames that came later and have a time after it although they were received then. Their clock
-    /// ran ahead and was set right since; the newest row counts, until others come. Where the clock of reception itself was
-    /// ahead for a while, what came since it was set back is newer than what has a later time.
+    /// Returns the newest cell of each channel as displayed at `now`, where a `time` after `until` is not trusted.
+    /// This is the state at `until`, except for later frames received with a `time` after `until`: the clock of their
+    /// source ran ahead and may have been corrected since, so the newest row counts until others come. Where the
+    /// receiving clock itself was ahead for a while, frames received after it was set back are newer than those with
+    /// a later time.
     ///
     /// # Errors
-    /// As [`View::state_at`].
+    /// As for [`View::state_at`].
     pub fn latest(
         &self,
         stream: StreamId,
@@ -136,7 +137,7 @@ impl View {
         Ok(found)
     }
 
-    /// Replaces cells that were received and stamped by a clock that was ahead of `now` by those that came after them.
+    /// Replaces cells that were received and stamped by a clock ahead of `now` with those of later rows.
     fn look_behind_a_leap(
         &self,
         stream: StreamId,
@@ -152,7 +153,7 @@ impl View {
         self.take_newest(scan, open, i64::MAX, found)
     }
 
-    /// Replaces cells by those that came later with a time after `until`.
+    /// Replaces cells with those of later rows whose time is after `until`.
     fn look_ahead(
         &self,
         stream: StreamId,
@@ -170,12 +171,12 @@ impl View {
         let first = open.iter().map(|&i| found[i].as_ref().map_or(0, |cell| cell.row + 1)).min().unwrap_or(0);
         let time = until.saturating_add(1)..i64::MAX;
         let scan = Scan { time, rows: first..u64::MAX, newest_first: true, ..Scan::all(stream, known) };
-        // What its source says is far ahead of its reception is never the newest.
+        // A frame whose source time is far ahead of its reception is never the newest.
         self.take_newest(scan, open, self.shared().max_future_ns, found)
     }
 
-    /// Replaces cells by the first of a scan that are in later rows; rows whose time is further ahead of their reception
-    /// than this do not count. `places` says where in `found` each of the scan's columns stands.
+    /// Replaces cells with the first of a scan in later rows. Skips rows whose time is more than `max_future_ns`
+    /// ahead of their reception. `places` are the indices in `found` of the scan's columns.
     fn take_newest(
         &self,
         scan: Scan,
@@ -214,10 +215,10 @@ impl View {
     }
 }
 
-/// Blocks backwards, only those that can hold what is missing.
+/// Searches blocks backwards, but only those that may hold missing cells.
 ///
-/// A footer says where a stream that has no block in its segment has its newest one before, or that it has none:
-/// segments between are not looked at.
+/// A footer gives the newest earlier block of a stream that has no block in its segment, or tells that there is none,
+/// so segments in between are skipped.
 fn look_in_segments(
     view: &StreamView,
     time: i64,
@@ -229,9 +230,9 @@ fn look_in_segments(
         return Ok(());
     }
     let sorted = view.sealed.sorted || mutant::is_active(Mutant::LateIsNewest);
-    // Where rows ascend in time, the first found backwards in a block is the newest of all blocks.
+    // Where rows ascend in time, the first cell found backwards in a block is the newest of all blocks.
     let mut settled = vec![false; columns.len()];
-    // A channel that never had a value, or none in rows so old, is not looked for there.
+    // Skip a channel that never had a value, or none in rows this old.
     let valued_to = |i: usize| view.sealed.valued_to.get(columns[i].0 as usize).copied().unwrap_or(0);
     let wanted = |found: &[Option<StateCell>], settled: &[bool], first_row: u64, time_max: i64| -> Vec<usize> {
         let newer = |i: usize| found[i].as_ref().is_none_or(|c| time_max > c.time);
@@ -264,7 +265,7 @@ fn look_in_segments(
     let mut next = newest.map_or(NewestBefore::Unknown, |block| NewestBefore::Block(view.sealed.newest_segment, block));
     let mut below = view.sealed.newest_segment.saturating_add(1);
     let mut done = None;
-    // No block to come has a later time.
+    // Upper bound of the times in the remaining blocks.
     let mut latest = view.sealed.time.1;
     loop {
         match next {
@@ -274,13 +275,13 @@ fn look_in_segments(
                     if !segment.is_settled() {
                         return Ok(Some(block));
                     }
-                    // In one that settle made the row lies in another block.
+                    // In a compacted segment the row lies in another block.
                     let blocks = view.blocks(segment, shared)?;
                     Ok(blocks.into_iter().rev().find(|b| (b.first_row..b.end_row()).contains(&block.first_row)))
                 };
                 below = home + 1;
                 let passed = match group.find(home).filter(|segment| !segment.is_lost()) {
-                    // Expired, or its file is missing; what is older is looked at all the same.
+                    // The segment is expired, or its file is missing; older ones are searched all the same.
                     None => true,
                     Some(segment) => match found_in(segment)? {
                         None => false,
@@ -291,7 +292,7 @@ fn look_in_segments(
                         }
                     },
                 };
-                // Only what was looked at has nothing more to say.
+                // Only what was searched can be excluded.
                 if sorted && passed {
                     latest = latest.min(block.time.0);
                 }
@@ -304,10 +305,10 @@ fn look_in_segments(
         let Some(segment) = group.newest_below(below, time) else { return Ok(()) };
         below = segment.places.0;
         next = NewestBefore::Unknown;
-        // Older segments may hold newer times only where frames came out of order: those whose times say so.
+        // Older segments may hold newer times only where frames came out of order, which their time ranges show.
         let time_max = segment.state.lock().time.1;
         if wanted(found, &settled, 0, latest.min(time_max)).is_empty() {
-            // Others fill it: an earlier one may hold a later time of this stream.
+            // The segment's times exclude it; an earlier one may hold a later time of this stream.
             continue;
         }
         for block in view.blocks(segment, shared)?.iter().rev() {
@@ -394,7 +395,7 @@ fn look_in_chunk(
                     row: chunk.first_row + row as u64,
                 });
             }
-            // Where rows ascend in time the first one found backwards is the newest.
+            // Where rows ascend in time, the first cell found backwards is the newest.
             !sorted
         });
     }

@@ -1,4 +1,4 @@
-//! What a view holds of one stream, and reading its blocks.
+//! A view of one stream, and reading its blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,43 +18,43 @@ use crate::read::request::Scan;
 use crate::read::shared::Shared;
 use crate::segment::directory::{BlockRef, Segment, SegmentList};
 
-/// What a view holds of one stream.
+/// View of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamView {
-    /// Its definition: at least as new as every row.
+    /// Definition of the stream: at least as new as every row.
     pub(crate) stream: Arc<Stream>,
-    /// Its retention group: where its segments are.
+    /// Retention group of its segments.
     pub(crate) group: Group,
-    /// Its rows in memory.
+    /// Rows in memory.
     pub(crate) open: Arc<OpenRows>,
-    /// Rows of the last chunk that belong to the view.
+    /// Number of rows of the last chunk that belong to the view.
     pub(crate) last_len: usize,
-    /// Its newest frame, if that got no row.
+    /// Newest frame, if it got no row.
     pub(crate) held: Option<Arc<Held>>,
     /// Next row.
     pub(crate) next_row: u64,
-    /// What is known of its rows in segments: at least those below the open ones.
+    /// State of its rows in segments: at least those below the open ones.
     pub(crate) sealed: Arc<SealedRows>,
     /// Segments, taken after the open rows.
     pub(crate) segments: Arc<SegmentList>,
 }
 
 impl StreamView {
-    /// Segments that can hold rows of it with `from ≤ time ≤ to`, oldest first.
+    /// Returns the segments that may hold rows of it with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn segments(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let mut found = self.segments.overlapping(self.group, from, to);
         found.retain(|segment| segment.places.0 <= self.sealed.newest_segment);
         found
     }
 
-    /// Blocks of it in a segment that this view reads there, in row order.
+    /// Returns its blocks in a segment, as far as this view reads them there, in row order.
     pub(crate) fn blocks(&self, segment: &Arc<Segment>, shared: &Shared) -> Result<Vec<BlockRef>, ScanError> {
         let mut blocks = segment.blocks(self.stream.id.0, &shared.residents)?;
         blocks.retain(|block| block.end_row() <= self.open.first_row);
         Ok(blocks)
     }
 
-    /// Those of them that can have rows and times that a scan asks for.
+    /// Returns its blocks in a segment that may have rows and times of a scan.
     pub(crate) fn blocks_of(
         &self,
         segment: &Arc<Segment>,
@@ -67,14 +67,14 @@ impl StreamView {
         Ok(blocks)
     }
 
-    /// Whether a block may be parted, as far as can be told without reading it.
+    /// Returns whether a block may be parted, as far as that is known without reading it.
     pub(crate) fn may_be_parted(&self, block: &BlockRef) -> bool {
         let layout = &self.stream.layout.channels;
         let wide = || layout.len() >= PARTED_CHANNELS || layout.iter().any(|c| c.channel_type.tiles().is_some());
         block.part.is_none() && block.len as usize >= PARTED_BYTES && wide()
     }
 
-    /// Reads columns of a block; they have the types of the stream in this view.
+    /// Reads columns of a block, in the types of the stream in this view.
     pub(crate) fn read(
         &self,
         segment: &Arc<Segment>,
@@ -85,8 +85,8 @@ impl StreamView {
         self.read_with_gap(segment, block, columns, shared).map(|(batch, _)| batch)
     }
 
-    /// As [`StreamView::read`], and whether frames are known missing before its first one, which a part of an older mixed
-    /// block does not say.
+    /// Reads columns of a block, like [`StreamView::read`], and returns whether frames are known missing before its
+    /// first one, which a part of an older mixed block does not record.
     pub(crate) fn read_with_gap(
         &self,
         segment: &Arc<Segment>,
@@ -126,8 +126,8 @@ impl StreamView {
         Ok((batch, gap_before))
     }
 
-    /// Asks a block for what it says of its channels without decoding them. None: it has no statistics, `of` finds none,
-    /// or it is not the block that the index names, which an attempt to decode it reports.
+    /// Calls `of` with a block whose columns are not decoded. Returns `None` if the block has no statistics, if `of`
+    /// returns `None`, or if it is not the block that the index names, which decoding it would report.
     pub(crate) fn ask<T>(
         &self,
         segment: &Arc<Segment>,
@@ -154,7 +154,7 @@ impl StreamView {
         Block::read(&bytes).and_then(|read| of(&read)).map_err(|error| self.damaged(segment, block, error))
     }
 
-    /// Says that a block holds other rows than those that the directory has there.
+    /// Returns an error for a block that holds other rows than those in the directory.
     pub(crate) fn misplaced(
         &self,
         segment: &Segment,
@@ -169,12 +169,12 @@ impl StreamView {
         }
     }
 
-    /// Says that a block is not as it was written.
+    /// Returns an error for a damaged block.
     pub(crate) fn damaged(&self, segment: &Segment, block: &BlockRef, error: FormatError) -> ScanError {
         segment.damaged(block.offset.into(), error)
     }
 
-    /// Chunks and their rows in the view, oldest first.
+    /// Returns the chunks and the number of their rows in the view, oldest first.
     pub(crate) fn chunks(&self) -> impl DoubleEndedIterator<Item = (&Arc<crate::append::chunk::Chunk>, usize)> {
         let last = self.open.chunks.len().wrapping_sub(1);
         self.open.chunks.iter().enumerate().map(move |(i, c)| (c, if i == last { self.last_len } else { c.len() }))

@@ -1,8 +1,8 @@
-//! Views: immutable snapshots to read from beside the writer.
+//! Views: immutable snapshots that are read concurrently with the writer.
 //!
-//! Taking one costs an allocation. What it holds of a stream is fixed when that stream is first asked for
-//! and stays so for the view and its clones: the open rows first, the segments after them, so that a row
-//! that is being sealed in between is in one of the two for certain, and by its number in one only.
+//! Taking a view costs an allocation. The state of a stream is fixed when that stream is first requested and stays
+//! the same for the view and its clones. The open rows are taken first and the segments after them, so a row that is
+//! sealed in between is in at least one of the two, and its number tells which one counts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ use crate::read::shared::Shared;
 use crate::read::state::{StateCell, state_at};
 use crate::read::stream_view::StreamView;
 
-/// An immutable snapshot of the store.
+/// Immutable snapshot of the store.
 #[derive(Clone)]
 pub struct View {
     inner: Arc<ViewInner>,
@@ -39,7 +39,7 @@ impl View {
         View { inner: Arc::new(inner) }
     }
 
-    /// The catalog of this moment. A column of a batch may be wider than it says if the channel was
+    /// Returns the catalog as of this view. A column of a batch may be wider than the catalog says if the channel was
     /// widened between the two.
     pub fn catalog(&self) -> &Arc<Catalog> {
         self.inner.catalog.get_or_init(|| self.inner.shared.catalog())
@@ -52,7 +52,7 @@ impl View {
         }
         let slot = self.inner.shared.slots.get(id)?;
         let view = loop {
-            // Before the open rows: if it gets its row in between, the row's number says so.
+            // Load before the open rows: if the frame gets its row in between, the row's number shows it.
             let held = slot.held.load_full();
             let open = slot.open.load_full();
             let last_len = open.chunks.last().map_or(0, |c| c.len());
@@ -67,7 +67,7 @@ impl View {
                 sealed: slot.sealed.load_full(),
                 segments: self.inner.shared.segments.load_full(),
             };
-            // Rows that were sealed in between may stand in one block with older ones since, if they were settled too.
+            // Rows sealed in between may already share a block with older ones, if they were compacted too.
             if slot.open.load().first_row == view.open.first_row {
                 break Arc::new(view);
             }
@@ -80,19 +80,19 @@ impl View {
         &self.inner.shared
     }
 
-    /// Whether it has been held longer than a view may pin open memory.
+    /// Returns an error if the view has been held longer than it may pin open memory.
     pub(crate) fn check_age(&self) -> Result<(), ScanError> {
         let shared = &self.inner.shared;
         if shared.paces.since(&self.inner.taken) > shared.max_view_ns { Err(ScanError::ViewTooOld) } else { Ok(()) }
     }
 
-    /// Next row of a stream in this view.
+    /// Returns the next row of a stream in this view.
     pub fn next_row(&self, stream: StreamId) -> u64 {
         self.stream(stream).map_or(0, |s| s.next_row)
     }
 
-    /// Smallest and largest `time` of a stream in this view, from block headers and open blocks. It may
-    /// enclose rows appended since.
+    /// Returns the smallest and largest `time` of a stream in this view, from block headers and open blocks. The
+    /// range may include rows appended since.
     pub fn time_range(&self, stream: StreamId) -> Option<(i64, i64)> {
         let view = self.stream(stream)?;
         let ranges = view.chunks().filter(|(_, len)| *len > 0).filter_map(|(c, _)| c.time_range());
@@ -100,7 +100,7 @@ impl View {
         ranges.chain(sealed).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// Whether frames of the stream in this view ascend in `time`.
+    /// Returns whether frames of the stream in this view ascend in `time`.
     pub fn time_sorted(&self, stream: StreamId) -> bool {
         let Some(view) = self.stream(stream) else { return true };
         if !view.sealed.sorted {
@@ -115,18 +115,18 @@ impl View {
         })
     }
 
-    /// Batches of a stream in row order (or newest first), filtered exactly by time and rows.
+    /// Scans the batches of a stream in row order (or newest first), filtered exactly by time and rows.
     pub fn scan(&self, scan: Scan) -> Scanner {
         Scanner::new(self.clone(), scan)
     }
 
-    /// The newest cell with a value (or `Unknown`) at or before `time` for each channel asked for; for equal
-    /// times the higher row. Bounded work: last-value tables, then blocks backwards. Frames whose `time` lies
-    /// more than `max_future` after their reception are left out.
+    /// Returns the newest cell with a value (or `Unknown`) at or before `time` for each requested channel; for equal
+    /// times the higher row. Work is bounded: last-value tables, then blocks backwards. Frames whose `time` lies more
+    /// than `max_future` after their reception are left out.
     ///
-    /// A channel with a reduction is read back: held, or on the line of a swinging door (then `time` is the instant asked
-    /// for, the other times lie on the line too); its newest frame counts even if it got no row, and a frame that says
-    /// it is unchanged makes its value as new as that frame.
+    /// A lossy channel is reconstructed: held, or on the line of a swinging door (then `time` is the requested
+    /// instant, and the other times lie on the line too). Its newest frame counts even if it got no row, and a frame
+    /// in which it is unchanged makes its value as new as that frame.
     pub fn state_at(
         &self,
         stream: StreamId,

@@ -1,6 +1,6 @@
-//! Weighing a channel over a span by time: integral, mean, min and max, exact at the span's edges.
+//! Time-weighted values of a channel over a span: integral, mean, min and max, exact at the span's edges.
 //!
-//! Blocks that lie wholly inside are answered from their statistics.
+//! Blocks wholly inside are answered from their statistics.
 
 use std::ops::Range;
 
@@ -14,47 +14,49 @@ use crate::read::points::{Point, PointOrBlock, Points};
 use crate::read::state::OwnedValue;
 use crate::read::view::View;
 
-/// What a channel weighs over a span.
+/// Time-weighted values of a channel over a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
-    /// Values stored within the span.
+    /// Number of values stored within the span.
     pub count: u64,
-    /// Smallest value within the span, NaN apart: of those stored, and at its edges as read back; the earliest of
-    /// equals. None for text, or if there is none.
+    /// Smallest value within the span, ignoring NaN: of those stored, and of those read back at its edges; the
+    /// earliest of equals. `None` for text, or if there is none.
     pub min: Option<Sample>,
-    /// Largest value, as `min`.
+    /// Largest value, like `min`.
     pub max: Option<Sample>,
-    /// Value over time, where it is known within the span: by the channel's interpolation between two values, and held up
-    /// to the newest frame that has the channel. Not where frames are known missing, nor from or (on a line) to what is
-    /// unknown or no finite number. Infinite where it is larger than a number can be.
+    /// Integral of the value over time, where it is known within the span: by the channel's interpolation between two
+    /// values, and held up to the newest frame that has the channel. Excludes time where frames are known missing,
+    /// and time from or (on a line) to a value that is unknown or not finite. Infinite if it is too large for a
+    /// number.
     pub integral: Integral,
 }
 
 impl Weight {
-    /// Mean over the time for which the value is known; none where the integral is larger than a number can be.
+    /// Returns the mean over the time for which the value is known, or `None` if the integral is too large for a
+    /// number.
     pub fn time_mean(&self) -> Option<f64> {
         let Integral { value_ns, known_ns } = self.integral;
         (known_ns > 0 && value_ns.is_finite()).then(|| value_ns / known_ns as f64)
     }
 }
 
-/// A weight under way.
+/// Accumulator of a [`Weight`].
 struct Scale {
     span: Range<i64>,
     linear: bool,
     weight: Weight,
-    /// Value over time, as far as it is counted.
+    /// Integral so far.
     sum: LargeSum,
-    /// The newest point, from which the next piece of time begins.
+    /// Newest point, from which the next piece of time begins.
     last: Option<Point>,
 }
 
 impl View {
-    /// Weighs a channel over `time`. Blocks wholly inside are answered from their statistics, those at the edges are
-    /// decoded.
+    /// Computes the time-weighted values of a channel over `time`. Blocks wholly inside are answered from their
+    /// statistics; those at the edges are decoded.
     ///
     /// # Errors
-    /// As a scan.
+    /// As for a scan.
     pub fn weigh(&self, stream: StreamId, column: ChannelIndex, time: Range<i64>) -> Result<Weight, ScanError> {
         let integral = Integral { value_ns: 0.0, known_ns: 0 };
         let weight = Weight { count: 0, min: None, max: None, integral };
@@ -106,7 +108,7 @@ impl View {
 }
 
 impl Scale {
-    /// Takes in a point: the time from the one before, and its own value.
+    /// Adds a point: the time since the one before, and its own value.
     fn add(&mut self, point: Point) {
         self.piece(&point, true);
         if self.span.contains(&point.time)
@@ -120,13 +122,13 @@ impl Scale {
         self.last = Some(point);
     }
 
-    /// Takes in the time from the newest point to one that follows, as far as it lies in the span; with `edges` also
-    /// what is read back at the edges.
+    /// Adds the time from the newest point to the next one, as far as it lies in the span; with `edges`, also the
+    /// value read back at the end of the span.
     fn piece(&mut self, to: &Point, edges: bool) {
         let Some(from) = self.last.take() else { return };
         let (start, end) = (from.time.max(self.span.start), to.time.min(self.span.end));
         let known = !to.gap && start < end;
-        // At the start of the span what stands there is in it, though it was stored before.
+        // The value that stands at the start of the span counts, though it was stored before.
         let at_start = from.time < self.span.start && to.time > self.span.start && known;
         let at_end = edges && self.linear && known && to.time > self.span.end;
         let value = |time: i64| match between(&from, to, time, self.linear) {
@@ -142,7 +144,7 @@ impl Scale {
         self.last = Some(from);
     }
 
-    /// The newest point stands to an instant.
+    /// Holds the newest point up to an instant.
     fn hold_to(&mut self, to: i64) {
         let Some(from) = self.last.clone() else { return };
         if from.time < self.span.start
@@ -160,7 +162,7 @@ impl Scale {
         }
     }
 
-    /// Mean value over time between two neighbouring points; none where it is not known.
+    /// Returns the mean over time between two neighbouring points, or `None` where the value is not known.
     fn level(&self, from: &Point, to: &Point, start: i64, end: i64) -> Option<f64> {
         let number = |point: &Point| match &point.value {
             Some(OwnedValue::Plain(value)) => value.as_f64().filter(|v| v.is_finite()),

@@ -1,4 +1,4 @@
-//! Writing: a store of what was found.
+//! Writing a new store from the parts that were found.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -33,13 +33,14 @@ use super::segments::{Content, FoundSegment};
 use super::source::Source;
 use super::{LostByStream, RepairReport, STREAMS_MAX, log, segments};
 
-/// Smallest log of a new store.
+/// Min bytes of the log of a new store.
 const LOG_BYTES_MIN: u64 = 1 << 20;
-/// Bytes that are copied at a time.
+/// Number of bytes copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Writes a store of what a source has left. `copy`: the target is a folder of its own, and every block is checked;
-/// otherwise it lies over the source, whose files are in it already, and readers check what they read.
+/// Writes a new store from the readable parts of a source. With `copy`, the target is a folder of its own, and every
+/// block is checked. Otherwise it lies over the source, which has the files already, and blocks are checked when they
+/// are read.
 pub(super) fn build(
     source: &Source,
     target: &Arc<dyn Disk>,
@@ -83,7 +84,7 @@ pub(super) fn build(
     report.log_commits = kept.len() as u64;
     let epoch = metadata.superblock.map_or(0, |s| s.epoch).max(rows.epoch);
     let epoch = units.iter().map(|unit| unit.header.epoch).fold(epoch, u32::max).max(1);
-    // What frames were seen of a stream that lost rows is not what is there: one that comes again must be stored.
+    // Drop the saved sequences of a stream that lost rows: a frame that is received again must be stored.
     new.entries.retain(|(kind, bytes)| {
         *kind != checkpoint::SEQUENCE
             || SavedSequence::decode(bytes).is_some_and(|saved| !lost.contains_key(&saved.stream))
@@ -99,10 +100,10 @@ fn empty_writer() -> Writer {
     Writer::new(Arc::new(SlotTable::new(STREAMS_MAX)), STREAMS_MAX, Arc::new(AtomicU64::new(1)))
 }
 
-/// What of a stream is in segments that were taken over.
+/// Streams' rows in the new segments.
 #[derive(Default)]
 struct RowsTaken {
-    /// By stream, blocks in the order of rows: the place of the segment, the block, whether it lies where it lay.
+    /// By stream, blocks in row order: the place of the segment, the block, and whether it kept its position.
     blocks: BTreeMap<u32, Vec<(u64, IndexEntry, bool)>>,
     epoch: u32,
     origin: Option<u128>,
@@ -111,14 +112,14 @@ struct RowsTaken {
 struct NewStore {
     target: Arc<dyn Disk>,
     copy: bool,
-    /// Entries of the new checkpoint: groups, streams, and what else is taken over.
+    /// Entries of the new checkpoint: groups, streams, and other copied entries.
     entries: Vec<(u8, Vec<u8>)>,
-    /// What they come to.
+    /// Writer with these entries applied.
     writer: Writer,
-    /// Streams whose rows in the log cannot be told apart: how its records are laid out is not known.
+    /// Streams whose records in the log cannot be parsed, because their layout is not known.
     undefined: BTreeSet<u32>,
     next_segment: u64,
-    /// Entries of segments in the target.
+    /// Checkpoint entries of segments in the target.
     segment_entries: Vec<Vec<u8>>,
 }
 
@@ -130,7 +131,7 @@ impl NewStore {
         }
     }
 
-    /// Defines groups and streams: as the checkpoint does, as the log does, and what both lack as footers do.
+    /// Defines groups and streams from the checkpoint, then from the log, and the rest from footers.
     fn define(&mut self, metadata: &Metadata, found: &[FoundSegment], units: &[Unit]) {
         for (kind, bytes) in &metadata.entries {
             self.put(*kind, bytes.clone());
@@ -146,7 +147,7 @@ impl NewStore {
                 self.put(checkpoint::GROUP, record.0);
             }
         }
-        // What the log defines itself, it defines exactly.
+        // Streams that the log defines keep exactly that definition.
         let mut with_log = empty_writer();
         apply_all(&mut with_log, &self.entries);
         for unit in units {
@@ -162,7 +163,7 @@ impl NewStore {
                     *known = (stream, group);
                 }
             }
-            // Those of which only blocks are left.
+            // Streams of which only blocks are left.
             self.undefined.extend(blocks.iter().map(|block| block.header.stream.0));
         }
         let most = self.undefined.iter().chain(newest.keys()).max().map_or(0, |id| id + 1);
@@ -191,7 +192,8 @@ impl NewStore {
                     };
                     self.define_as(&stream, ShapeHistory { serial: 1, ..ShapeHistory::default() }, Group::DATA);
                 }
-                // What the log alone defines comes back with it, unless others follow that have no other definition.
+                // A definition that is only in the log is restored with it, unless later streams have no other
+                // definition.
                 (_, Some((known, history))) if id as usize >= self.writer.streams.len() => {
                     let group = with_log.streams[id as usize].slot.group;
                     let record = catalog::encode_stream(&known, &history, group);
@@ -222,7 +224,7 @@ impl NewStore {
         by_entry.or(by_name).unwrap_or(Group::DATA)
     }
 
-    /// Takes segments over.
+    /// Copies or rebuilds segments.
     fn segments(&mut self, found: Vec<FoundSegment>, report: &mut RepairReport) -> io::Result<RowsTaken> {
         let mut rows = RowsTaken::default();
         for segment in found {
@@ -264,7 +266,7 @@ impl NewStore {
         Segment::standing_for(places, self.target.clone(), id, group, state)
     }
 
-    /// Makes sure that the first bytes of a segment are in the target.
+    /// Ensures that the first `bytes` of a segment are in the target.
     fn copy(&self, segment: &FoundSegment, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
         let name = segment.name();
         if !self.copy {
@@ -286,11 +288,11 @@ impl NewStore {
         Ok(file)
     }
 
-    /// A sealed segment as it is.
+    /// Copies a sealed segment unchanged.
     fn take_whole(&self, segment: &FoundSegment, group: Group) -> io::Result<TargetSegment> {
         let Content::Rows { blocks, .. } = &segment.content else { return Err(io::ErrorKind::InvalidInput.into()) };
         let entry = segment.entry.as_ref();
-        // A longer file than was written is cut to what was.
+        // Truncate a file that is longer than what was written.
         let bytes = entry.filter(|entry| entry.state.sealed && entry.slot.is_none()).map(|entry| entry.state.bytes);
         let bytes = bytes.unwrap_or(segment.size).min(segment.size);
         self.copy(segment, bytes)?;
@@ -302,8 +304,8 @@ impl NewStore {
         Ok(TargetSegment { segment: of, blocks: blocks.clone(), in_place: true })
     }
 
-    /// A segment of the blocks that are whole, with another number that stands for the old one: what other segments say
-    /// of places in that does not count.
+    /// Builds a segment of the intact blocks, with a new number that replaces the old one; positions in the old one,
+    /// recorded in other segments, do not apply to it.
     fn rebuild(
         &mut self,
         segment: &FoundSegment,
@@ -350,7 +352,7 @@ impl NewStore {
         Ok(TargetSegment { segment: self.segment((id, segment.places), group, state), blocks: taken, in_place: false })
     }
 
-    /// A segment of blobs up to its last chunk, which nothing more is written to.
+    /// Copies a segment of blobs up to its last chunk; it is no longer written to.
     fn take_blobs(&self, segment: &FoundSegment, group: Group) -> io::Result<TargetSegment> {
         let Content::Blobs { end, blobs, stored, generation } = segment.content else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -397,8 +399,8 @@ impl NewStore {
         Ok(TargetSegment { segment: of, blocks: Vec::new(), in_place: true })
     }
 
-    /// Chooses what of the log is taken over, and where streams go on without it. Rows of the log that were in a block
-    /// which is lost come back.
+    /// Chooses the parts of the log to keep, and the position from which each stream continues without it. Rows in
+    /// the log that were in a lost block are restored.
     fn fit(
         &self,
         positions: Vec<Position>,
@@ -433,7 +435,8 @@ impl NewStore {
             let ends = before.map_or(0, |before| before.first_row);
             if !back && ends > position.first_row {
                 let from = match position.sealed.newest_segment {
-                    // Nothing is left: what was in segments that no checkpoint lists any more was dropped.
+                    // Nothing is left: the rows were in segments that no checkpoint lists any more, so they were
+                    // dropped.
                     0 => before
                         .filter(|b| b.sealed.newest_segment > 0 && is_listed(metadata, b.sealed.newest_segment))
                         .map_or(ends, |before| before.sealed.newest_first_row),
@@ -452,7 +455,7 @@ impl NewStore {
         (out, kept)
     }
 
-    /// Writes log, checkpoint and, last of all, the superblock.
+    /// Writes log, checkpoint and, last, the superblock.
     fn finish(
         &self,
         superblock: Option<Superblock>,
@@ -479,7 +482,7 @@ impl NewStore {
         put(&|kind| kind == checkpoint::GROUP);
         put(&|kind| !matches!(kind, checkpoint::GROUP | checkpoint::SEQUENCE));
         positions.iter().for_each(|position| entries.put(checkpoint::POSITION, &position.encode()));
-        // A position resets the sequences of its stream, so what was seen of them comes after it.
+        // A position resets the sequences of its stream, so the saved sequences follow it.
         let sequences = self.entries.iter().filter(|(kind, _)| *kind == checkpoint::SEQUENCE);
         sequences.for_each(|(kind, bytes)| entries.put(*kind, bytes));
         self.segment_entries.iter().for_each(|entry| entries.put(checkpoint::SEGMENT, entry));
@@ -506,28 +509,28 @@ impl NewStore {
     }
 }
 
-/// A segment in the target.
+/// Segment in the target.
 struct TargetSegment {
     segment: Segment,
     blocks: Vec<IndexEntry>,
-    /// Whether blocks lie where they lay.
+    /// Whether blocks kept their positions.
     in_place: bool,
 }
 
 fn apply_all(writer: &mut Writer, entries: &[(u8, Vec<u8>)]) {
     let (mut states, mut expired) = (States::new(), Vec::new());
     for (kind, bytes) in entries {
-        // What did not fit is not among them.
+        // Entries that did not apply were never added.
         let _ = apply_entry(writer, &mut states, &mut expired, *kind, bytes);
     }
 }
 
-/// Whether a segment of the checkpoint stands for a number.
+/// Returns whether a segment of the checkpoint has or replaces a number.
 fn is_listed(metadata: &Metadata, number: u64) -> bool {
     metadata.segments.values().any(|entry| (entry.places.0..=entry.places.1).contains(&number))
 }
 
-/// A history that comes to another layout than it did.
+/// Extends a history by the changes from one layout to another.
 fn grown(history: &ShapeHistory, before: &Layout, after: &Layout) -> ShapeHistory {
     let mut history = history.clone();
     (history.newest, history.serial) = (history.newest.saturating_add(1), history.serial.saturating_add(1));
@@ -540,8 +543,8 @@ fn grown(history: &ShapeHistory, before: &Layout, after: &Layout) -> ShapeHistor
     history
 }
 
-/// When what a segment holds was stored, as its blocks say: no less late than the checkpoint has it, which knows where the
-/// clock leapt.
+/// Returns when the contents of a segment were stored, according to its blocks, but no earlier than the checkpoint
+/// has it, which accounts for leaps of the clock.
 fn aged_as(entry: Option<&SegmentEntry>, stored: (i64, i64)) -> (i64, i64) {
     match entry {
         Some(entry) if entry.state.stored.1 > stored.1 => (stored.0, entry.state.stored.1),
@@ -562,7 +565,8 @@ fn state_of(blocks: &[IndexEntry], bytes: u64) -> SegmentState {
     }
 }
 
-/// Where each stream goes on behind its last row in a segment, and which rows between those that are left are lost.
+/// Returns the position at which each stream continues behind its last row in a segment, and the rows lost between
+/// those that are left.
 fn positions(writer: &Writer, metadata: &Metadata, rows: &RowsTaken) -> (Vec<Position>, LostByStream) {
     let (mut positions, mut lost) = (Vec::new(), LostByStream::new());
     for (id, stream) in writer.streams.iter().enumerate() {

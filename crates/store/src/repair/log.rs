@@ -1,4 +1,4 @@
-//! The log: units that are whole, in order, and what of their records fits what came before.
+//! The log: intact units, in order, and those of their records that fit the preceding data.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,17 +17,17 @@ use crate::open::replay::apply_record;
 use crate::upkeep::lost::LostRows;
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Larger logs are not made.
+/// Max bytes of a log that is read; larger ones are never created.
 const RING_BYTES_MAX: u64 = 1 << 36;
 
-/// A commit that is whole.
+/// Intact commit.
 pub(super) struct Unit {
     pub(super) header: UnitHeader,
     pub(super) records: Vec<u8>,
 }
 
-/// Finds the units of a log that may hold what segments do not: from the tail on as they follow each other, and behind a
-/// damaged one those that can be of the same run.
+/// Finds the units of a log that may hold rows missing in segments: from the tail as long as they follow each other,
+/// and behind a damaged one those that may belong to the same run.
 pub(super) fn units(
     source: &Source,
     superblock: Option<&Superblock>,
@@ -48,7 +48,7 @@ pub(super) fn units(
     let tail = superblock.map(|superblock| superblock.tail);
     let in_order = positions(&*file, ring, size, tail.map_or(0, |tail| tail.position), tail.is_some())?;
     let mut units: Vec<Unit> = Vec::new();
-    // Where the newest unit that counts ends, and what the next one must follow.
+    // End of the newest valid unit, and the link that the next one must follow.
     let (mut end, mut last) = (0, tail);
     for header in in_order {
         let follows = last.is_none_or(|last| header.follows(&last));
@@ -78,7 +78,8 @@ pub(super) fn units(
     Ok(units)
 }
 
-/// Headers in the ring by position: those of the lap from the tail on, or, if that is not known, of the newest lap.
+/// Returns the headers in the ring by position: those of the lap from the tail or, if that is not known, of the
+/// newest lap.
 fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: bool) -> io::Result<Vec<UnitHeader>> {
     let mut headers = Vec::new();
     let mut at = 0;
@@ -107,7 +108,7 @@ fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: boo
     Ok(headers)
 }
 
-/// The records of a unit, if their checksum holds.
+/// Reads the records of a unit, or returns `None` if their checksum does not match.
 fn records(file: &dyn DiskFile, ring: u64, header: &UnitHeader) -> io::Result<Option<Vec<u8>>> {
     let start = (header.position % ring) + UNIT_HEADER_BYTES as u64;
     let first = u64::from(header.len).min(ring - start) as usize;
@@ -117,8 +118,8 @@ fn records(file: &dyn DiskFile, ring: u64, header: &UnitHeader) -> io::Result<Op
     Ok((read == bytes.len() && crc32c::crc32c(&bytes) == header.crc).then_some(bytes))
 }
 
-/// Applies the records of a unit as recovery will; returns how many bytes of them fit. They end before a record of a
-/// stream that is `undefined`: how long it is, and what its words mean, is not known.
+/// Applies the records of a unit as recovery will. Returns how many bytes of them fit. Stops before a record of a
+/// stream that is `undefined`, whose length and meaning are not known.
 pub(super) fn fit(writer: &mut Writer, unit: &Unit, undefined: &BTreeSet<u32>, lost: &mut Vec<LostRows>) -> usize {
     let mut records = Records(&unit.records);
     let mut scratch = (Vec::new(), Vec::new());

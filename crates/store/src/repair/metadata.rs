@@ -1,4 +1,4 @@
-//! Superblock and checkpoints: the newest that is whole, or what says most.
+//! Superblock and checkpoints: the newest that is intact, or else the most complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,28 +13,28 @@ use crate::log::checkpoint::{self, Position};
 use crate::log::superblock::{Superblock, SuperblockState};
 use crate::segment::directory::{Segment, SegmentEntry};
 
-/// Checkpoints are read up to this size.
+/// Max bytes of a checkpoint that are read.
 const CHECKPOINT_BYTES_MAX: u64 = 1 << 32;
 
 /// An entry: its kind and bytes.
 type Entry = (u8, Vec<u8>);
 
-/// What superblock and checkpoint say.
+/// Contents of superblock and checkpoint.
 #[derive(Default)]
 pub(super) struct Metadata {
     pub(super) superblock: Option<Superblock>,
-    /// Entries that are taken over as they are, in their order.
+    /// Entries that are copied unchanged, in their order.
     pub(super) entries: Vec<Entry>,
     pub(super) positions: BTreeMap<u32, Position>,
     pub(super) segments: BTreeMap<u64, SegmentEntry>,
-    /// Numbers of segments that are no more, or not yet.
+    /// Numbers of segments that were removed, or not yet finished.
     pub(super) gone: BTreeSet<u64>,
-    /// Whether the newest checkpoint is whole.
+    /// Whether the newest checkpoint is intact.
     pub(super) is_newest: bool,
 }
 
 impl Metadata {
-    /// Reads what there is; what is wrong goes to the report.
+    /// Reads superblock and checkpoint; damage is added to the report.
     pub(super) fn read(source: &Source, report: &mut RepairReport) -> io::Result<Metadata> {
         let copies = match source.file(names::SUPERBLOCK)? {
             Some(file) => superblocks(&*file, report)?,
@@ -43,7 +43,7 @@ impl Metadata {
                 Vec::new()
             }
         };
-        // One that is damaged may have been the newest.
+        // A damaged copy may have been the newest.
         let sure = copies.len() == 2 || report.damage.is_empty();
         let newest = copies.first().copied();
         let mut best: Option<(bool, Vec<Vec<Entry>>)> = None;
@@ -103,7 +103,7 @@ impl Metadata {
     }
 }
 
-/// Copies of the superblock that are valid, the newest first.
+/// Returns the valid copies of the superblock, the newest first.
 fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec<Superblock>> {
     let mut copies = Vec::new();
     for offset in [0, PAGE_BYTES as u64] {
@@ -115,7 +115,7 @@ fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec
                 let reason = format!("{found}: written by a newer version");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
-            // A copy that was not written yet is all zeros.
+            // A copy that was never written is all zeros.
             _ if read == PAGE_BYTES && page.iter().all(|byte| *byte == 0) => {}
             _ => report.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
         }
@@ -124,7 +124,7 @@ fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec
     Ok(copies)
 }
 
-/// Parts of a checkpoint file from its beginning as far as they fit, and behind each the bytes so far and its chain.
+/// Valid parts of a checkpoint file from its beginning, and after each the bytes so far and the chain.
 type CheckpointParts = (Vec<Vec<Entry>>, Vec<(u64, u64)>);
 
 fn parts(file: &dyn DiskFile) -> io::Result<CheckpointParts> {
@@ -146,7 +146,7 @@ fn parts(file: &dyn DiskFile) -> io::Result<CheckpointParts> {
     Ok((parts, ends))
 }
 
-/// The checkpoint that knows the newest segment, and of those the most rows.
+/// Chooses the checkpoint that has the newest segment and, among those, the most rows.
 fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
     let said = |parts: &Vec<Vec<Entry>>| {
         let mut metadata = Metadata::default();
@@ -158,7 +158,7 @@ fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
     all.into_iter().max_by_key(said).unwrap_or_default()
 }
 
-/// The slots that checkpoints of a store of a fixed size give to segments, those of the best one first.
+/// Returns the slots of segments according to the best checkpoint of a store of a fixed size.
 pub(super) fn slots(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<Vec<(u64, u32)>> {
     let open = |name: &str| disk.open(name, Access::Log).map(|file| unreadable.around(name, file));
     let mut all = Vec::new();

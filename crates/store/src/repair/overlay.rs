@@ -1,7 +1,6 @@
-//! A disk that is read and never written: what is written to it stays in memory, page by page, over what is there.
+//! A disk that is read and never written: writes stay in memory, page by page, over the original files.
 //!
-//! So a store on read-only media, or one that must stay as it is, opens as any other does, recovery included, and
-//! nothing of it changes.
+//! With it, a store that is on read-only media, or that must not change, opens as any other does, recovery included.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -25,7 +24,7 @@ fn read_only() -> io::Error {
     io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened to read")
 }
 
-/// A file that is read where it lies.
+/// File that is read in place.
 pub(crate) struct ReadFile(pub(crate) File);
 
 impl DiskFile for ReadFile {
@@ -50,24 +49,24 @@ impl DiskFile for ReadFile {
     }
 }
 
-/// What was written over a file.
+/// Data written over a file.
 #[derive(Debug, Default)]
 struct Written {
-    /// Size that it has now.
+    /// Current size.
     size_bytes: u64,
-    /// Bytes of the file below that still count.
+    /// Bytes of the underlying file that are still valid.
     base_bytes: u64,
     pages: HashMap<u64, Box<[u8]>>,
 }
 
-/// A file with what was written over it.
+/// File, together with the data written over it.
 struct OverlayFile {
     base: Option<Arc<dyn DiskFile>>,
     written: Arc<Mutex<Written>>,
 }
 
 impl OverlayFile {
-    /// The page of a number as it is now.
+    /// Returns the current content of a page.
     fn page(&self, written: &Written, number: u64) -> io::Result<Box<[u8]>> {
         if let Some(page) = written.pages.get(&number) {
             return Ok(page.clone());
@@ -151,23 +150,23 @@ impl DiskFile for OverlayFile {
 
 /// Files that are read and never written.
 pub(crate) trait ReadFiles: Send + Sync {
-    /// The folder, file or device as messages name it.
+    /// Returns the path of the folder, file or device for messages.
     fn path(&self) -> String;
 
-    /// Keeps writers out until the returned value is dropped; none: there is one.
+    /// Keeps writers out until the returned value is dropped. Returns `None` if there is a writer.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
 
     /// Opens a file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Names and sizes of all files.
+    /// Returns names and sizes of all files.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
-    /// Size of the file system in bytes, and what of it is free.
+    /// Returns the size of the file system and its free space, in bytes.
     fn space(&self) -> io::Result<(u64, u64)>;
 }
 
-/// Shares the locks that a writer takes alone; none: one has them.
+/// Takes shared locks that a writer would take exclusively. Returns `None` if a writer has one.
 fn share(paths: impl Iterator<Item = PathBuf>) -> io::Result<Option<Vec<File>>> {
     let mut locks = Vec::new();
     for path in paths {
@@ -180,14 +179,14 @@ fn share(paths: impl Iterator<Item = PathBuf>) -> io::Result<Option<Vec<File>>> 
         match file.try_lock_shared() {
             Ok(()) => locks.push(file),
             Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
-            // A file system without locks keeps nobody out, writers neither.
+            // A file system without locks cannot keep writers out.
             Err(std::fs::TryLockError::Error(_)) => {}
         }
     }
     Ok(Some(locks))
 }
 
-/// A folder that is read.
+/// Folder that is read.
 pub(crate) struct ReadFolder(pub(crate) PathBuf);
 
 impl ReadFiles for ReadFolder {
@@ -223,12 +222,12 @@ impl ReadFiles for ReadFolder {
     }
 }
 
-/// A folder of files with what was written over them.
+/// Folder of files, together with the data written over them.
 pub(crate) struct Overlay {
     files: Arc<dyn ReadFiles>,
-    /// Those that were opened or made.
+    /// Files that were opened or created.
     written: Mutex<HashMap<String, Arc<Mutex<Written>>>>,
-    /// Those whose content below does not count any more.
+    /// Files whose underlying content is no longer valid.
     replaced: Mutex<HashSet<String>>,
 }
 
@@ -299,7 +298,7 @@ impl Disk for Overlay {
     }
 
     fn identity(&self, name: &str) -> io::Result<u64> {
-        // A copy that nobody writes to is never taken for what it is a copy of.
+        // Returns the identity in the superblock: a copy that is never written need not differ from its original.
         Ok(self.open(name, Access::Buffered).ok().and_then(|file| identity_in(&*file, 0)).unwrap_or(0))
     }
 
@@ -308,7 +307,7 @@ impl Disk for Overlay {
     }
 }
 
-/// The identity that a superblock at an offset says.
+/// Returns the identity in the newest superblock at an offset.
 fn identity_in(file: &dyn DiskFile, offset: u64) -> Option<u64> {
     let mut newest: Option<Superblock> = None;
     for copy in 0..2 {
@@ -323,7 +322,7 @@ fn identity_in(file: &dyn DiskFile, offset: u64) -> Option<u64> {
     newest.map(|found| found.identity)
 }
 
-/// A file or device of a fixed size, read, with what was written over it.
+/// File or device of a fixed size, read in place, together with the data written over it.
 pub(crate) struct OverlayVolume {
     path: PathBuf,
     written: Arc<Mutex<Written>>,

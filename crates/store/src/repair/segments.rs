@@ -1,4 +1,4 @@
-//! Segments: which blocks of them are whole, and which of those count.
+//! Segments: which of their blocks are intact, and which of those are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,36 +21,36 @@ use super::RepairReport;
 use super::metadata::Metadata;
 use super::source::Source;
 
-/// A segment as found.
+/// Segment as found.
 pub(super) struct FoundSegment {
     pub(super) id: u64,
-    /// The numbers that it stands for.
+    /// First and last number that it has or replaces.
     pub(super) places: (u64, u64),
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) size: u64,
-    /// What its header page says, if that is whole.
+    /// Contents of its header page, if that is intact.
     pub(super) header: Option<SegmentHeader>,
-    /// What the checkpoint says.
+    /// Entry in the checkpoint.
     pub(super) entry: Option<SegmentEntry>,
     pub(super) content: Content,
 }
 
-/// What is in a segment.
+/// Contents of a segment.
 pub(super) enum Content {
-    /// Blocks that are whole, in the order of their offsets.
+    /// Intact blocks, in the order of their offsets.
     Rows { blocks: Vec<IndexEntry>, streams: Vec<Stream>, as_it_is: bool },
     /// Blobs up to an offset.
     Blobs { end: u64, blobs: u64, stored: (i64, i64), generation: u64 },
 }
 
 impl FoundSegment {
-    /// Its file, by its name in the folder.
+    /// Returns the name of its file in the folder.
     pub(super) fn name(&self) -> String {
         file_name(self.id)
     }
 }
 
-/// Finds the segments that count, in the order of their places. `check`: the checksum of every block is compared;
+/// Finds the segments to use, in the order of their places. With `check`, the checksum of every block is compared;
 /// otherwise those of sealed segments are left to their readers.
 pub(super) fn find(
     source: &Source,
@@ -73,13 +73,13 @@ pub(super) fn find(
     let mut all = Vec::new();
     for id in there {
         let entry = metadata.segments.get(&id);
-        // What the newest checkpoint does not list was dropped, or is not yet one.
+        // A segment that the newest checkpoint does not list was dropped, or is not finished yet.
         if metadata.gone.contains(&id) || metadata.is_newest && entry.is_none() {
             continue;
         }
         all.extend(look_at(source, id, entry.cloned(), check, report)?);
     }
-    // What a sealed one stands for is there a second time.
+    // Segments that a compacted one replaces are duplicates.
     let settled: Vec<(u64, Range<u64>)> =
         all.iter().filter(|f| f.places.1 != f.id).map(|f| (f.id, f.places.0..f.places.1 + 1)).collect();
     all.retain(|f| !settled.iter().any(|(id, stands_for)| *id != f.id && stands_for.contains(&f.places.1)));
@@ -89,7 +89,7 @@ pub(super) fn find(
     Ok(all)
 }
 
-/// Leaves out blocks whose rows came before.
+/// Removes blocks whose rows are in earlier ones.
 fn once(found: &mut FoundSegment, next: &mut BTreeMap<u32, u64>) {
     let Content::Rows { blocks, as_it_is, .. } = &mut found.content else { return };
     let before = blocks.len();
@@ -101,7 +101,7 @@ fn once(found: &mut FoundSegment, next: &mut BTreeMap<u32, u64>) {
         let block = &blocks[at].header;
         let next = next.entry(block.stream.0).or_insert(0);
         if block.first_row < *next {
-            // Of a mixed block all parts go.
+            // All parts of a mixed block are removed together.
             left_out.insert(blocks[at].offset);
         } else {
             *next = block.next_row();
@@ -179,12 +179,12 @@ fn empty() -> Content {
     Content::Rows { blocks: Vec::new(), streams: Vec::new(), as_it_is: false }
 }
 
-/// The footer, if it is whole and the segment's own.
+/// Reads the footer. Returns `None` if it is damaged or does not belong to the segment.
 fn footer(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Option<(Trailer, Footer)>> {
     let page = PAGE_BYTES as u64;
     let name = found.name();
     let at = match &found.entry {
-        // A file that is longer than it was: its trailer lies where it was written.
+        // The file is longer than it was: the trailer is at its original offset.
         Some(entry) if entry.state.sealed && entry.slot.is_none() && found.size > entry.state.bytes => {
             entry.state.bytes.saturating_sub(page)
         }
@@ -197,7 +197,7 @@ fn footer(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Option<
     let generation = found.header.as_ref().map(|header| header.generation);
     let trailer = match segment::read_trailer(&read_exact(&*found.file, at, PAGE_BYTES)?) {
         Ok(trailer) if trailer.segment == found.id && generation.is_none_or(|own| own == trailer.generation) => trailer,
-        // Of what was in this place before, or none.
+        // No trailer, or that of the previous use of this place.
         Ok(_) | Err(FormatError::Magic { .. }) => return Ok(None),
         Err(error) => {
             if sealed {
@@ -219,7 +219,7 @@ fn footer(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Option<
     }
 }
 
-/// Whether a block is whole: its header says what the index does, and its checksums hold.
+/// Checks that a block is intact: its header and body match its checksums.
 fn is_whole(bytes: &[u8]) -> Result<(), FormatError> {
     block::checked_body(bytes)?;
     if let Some(begun) = block::begin(bytes)? {
@@ -228,7 +228,7 @@ fn is_whole(bytes: &[u8]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Leaves out blocks that are damaged.
+/// Removes damaged blocks.
 fn keep_whole(found: &FoundSegment, blocks: &mut Vec<IndexEntry>, report: &mut RepairReport) -> io::Result<()> {
     let mut bad = BTreeSet::new();
     for parts in blocks.chunk_by(|a, b| a.offset == b.offset) {
@@ -250,7 +250,7 @@ fn keep_whole(found: &FoundSegment, blocks: &mut Vec<IndexEntry>, report: &mut R
     Ok(())
 }
 
-/// Blocks of a segment without a footer: of every write group that is its own, whole or not, the blocks that are.
+/// Returns the intact blocks of a segment without a footer, from every write group of its own, damaged or not.
 fn walk(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Vec<IndexEntry>> {
     let name = found.name();
     let counted = found.entry.as_ref().map_or(0, |entry| entry.state.bytes);
@@ -258,7 +258,7 @@ fn walk(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Vec<Index
     let mut window = Window::new(&*found.file, found.size);
     let (mut at, mut expected, mut epoch) = (PAGE_BYTES as u64, 0, 0);
     let mut blocks: Vec<IndexEntry> = Vec::new();
-    // Where groups are missing that were durable.
+    // Whether groups are missing that were durable.
     let mut missing = false;
     while at < found.size {
         let group = match GroupHeader::read(window.at(at, PAGE_BYTES)?) {
@@ -284,7 +284,7 @@ fn walk(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Vec<Index
         let body = bytes.get(GROUP_HEADER_BYTES..group.length_bytes.min(bytes.len())).unwrap_or_default();
         let (whole, first_bad) = whole_blocks(body, at + GROUP_HEADER_BYTES as u64);
         let begins = whole.first().map_or(epoch, |block| block.header.epoch);
-        // Left by an opening whose last groups were cut short, behind those of a later one.
+        // Left by an earlier opening whose last groups were cut short, behind those of a later one.
         if begins < epoch || group.index > expected && at >= counted && is_torn {
             at += PAGE_BYTES as u64;
             continue;
@@ -301,8 +301,8 @@ fn walk(found: &FoundSegment, report: &mut RepairReport) -> io::Result<Vec<Index
     Ok(blocks)
 }
 
-/// The blocks of a group's bytes that are whole, and where the first lies that is not. Behind a header that is damaged
-/// the next one is looked for.
+/// Returns the intact blocks of a group's bytes, and the offset of the first damage. Behind a damaged header,
+/// searches for the next one.
 fn whole_blocks(body: &[u8], base: u64) -> (Vec<IndexEntry>, Option<u64>) {
     let (mut at, mut blocks, mut bad) = (0, Vec::new(), None);
     while at < body.len() {
@@ -327,7 +327,7 @@ fn whole_blocks(body: &[u8], base: u64) -> (Vec<IndexEntry>, Option<u64>) {
     (blocks, bad)
 }
 
-/// Up to where a segment of blobs has chunks, and what is in them.
+/// Finds the end of the chunks in a segment of blobs, and counts its blobs.
 fn blobs_of(found: &FoundSegment) -> io::Result<Content> {
     let mut generation = found.header.as_ref().map(|header| header.generation);
     let (mut at, mut end, mut blobs) = (PAGE_BYTES as u64, PAGE_BYTES as u64, 0);

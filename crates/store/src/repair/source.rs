@@ -1,4 +1,4 @@
-//! What is read: the files of a folder, or what is in the regions and slots of a fixed size, as files of a folder.
+//! The store to be read: the files of a folder, or the regions and slots of a fixed size as files of a folder.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use crate::repair::overlay::{OverlayVolume, ReadFiles, ReadFolder};
 use crate::segment::directory::file_name;
 use crate::segment::{GroupHeader, SegmentHeader};
 
-/// A store that is read, and kept from writers as long as this lives.
+/// Store that is read; writers are kept out until this is dropped.
 pub(super) struct Source {
     files: Arc<dyn ReadFiles>,
-    /// Pages that were read around.
+    /// Pages that could not be read.
     pub(super) unreadable: UnreadablePages,
     _lock: Box<dyn Send + Sync>,
 }
@@ -41,18 +41,18 @@ impl Source {
         Ok(Source { files: Arc::new(SlotFiles { disk, slots }), unreadable, _lock: lock })
     }
 
-    /// Of files that nobody keeps from writers.
+    /// Returns a source of files without keeping writers out.
     #[cfg(test)]
     pub(super) fn of(files: Arc<dyn ReadFiles>) -> Source {
         Source { files, unreadable: UnreadablePages::default(), _lock: Box::new(()) }
     }
 
-    /// Its files.
+    /// Returns its files.
     pub(super) fn files(&self) -> Arc<dyn ReadFiles> {
         self.files.clone()
     }
 
-    /// Opens a file, to be read around what cannot be read; none: it is missing.
+    /// Opens a file whose unreadable pages read as invalid bytes, or returns `None` if it is missing.
     pub(super) fn file(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
         match self.files.open(name) {
             Ok(file) => Ok(Some(self.unreadable.around(name, file))),
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Numbers of the segments that there are files of.
+    /// Returns the numbers of the segments that have files.
     pub(super) fn segments(&self) -> io::Result<Vec<u64>> {
         let number = |name: &str| name.strip_prefix("segment-")?.strip_suffix(".sbs")?.parse().ok();
         let mut numbers: Vec<u64> = self.files.list()?.iter().filter_map(|(name, _)| number(name)).collect();
@@ -69,7 +69,7 @@ impl Source {
         Ok(numbers)
     }
 
-    /// Whether there is anything of a store.
+    /// Returns whether any part of a store exists.
     pub(super) fn has_data(&self) -> bool {
         let known = [names::SUPERBLOCK, names::CHECKPOINTS[0], names::CHECKPOINTS[1]];
         let is = |name: &str| known.contains(&name) || name.starts_with("segment-");
@@ -77,13 +77,13 @@ impl Source {
     }
 }
 
-/// A store of a fixed size: each slot is the file of the segment in it.
+/// Store of a fixed size: each slot is the file of the segment in it.
 struct SlotFiles {
     disk: FixedDisk,
     slots: BTreeMap<String, u32>,
 }
 
-/// Which segment each slot holds: as a checkpoint says, or as its own pages do.
+/// Returns which segment each slot holds, according to a checkpoint or to its own pages.
 fn slots_of(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Result<BTreeMap<String, u32>> {
     let Some(layout) = disk.layout() else { return Ok(BTreeMap::new()) };
     let mut slots = BTreeMap::new();

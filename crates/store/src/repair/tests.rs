@@ -1,4 +1,4 @@
-//! Repair of a store of which a page cannot be read.
+//! Repair of a store with an unreadable page.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, S
 const T0: i64 = 1_790_000_000_000_000_000;
 const ROWS: u64 = 30_000;
 
-/// A folder with a page of a file that the disk cannot read.
+/// Folder with an unreadable page in one of its files.
 struct BadPage {
     folder: ReadFolder,
     file: String,

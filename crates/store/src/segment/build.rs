@@ -1,4 +1,4 @@
-//! An open segment in memory: collects blocks into write groups and knows what its footer will say.
+//! An open segment in memory: collects blocks into write groups and the contents of the footer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use crate::catalog::definition;
 use crate::model::limits::{GROUP_BYTES_MAX, PAGE_BYTES};
 use crate::model::stream::{Stream, StreamId};
 
-/// A write group ready for the disk.
+/// Write group ready for the disk.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WriteGroup {
-    /// Where it goes in the segment: a multiple of 4 KiB.
+    /// Offset in the segment: a multiple of 4 KiB.
     pub offset: u64,
-    /// Its bytes, padded to 4 KiB.
+    /// Bytes of the group, padded to 4 KiB.
     pub bytes: Vec<u8>,
-    /// Blocks in it.
+    /// Number of blocks in the group.
     pub blocks: usize,
 }
 
-/// What sealing writes, in this order: footer, sync, trailer, sync. Where the file may shrink, it can be cut
-/// behind the trailer if that follows the footer at once.
+/// Bytes to write when sealing, in this order: footer, sync, trailer, sync. A file that may shrink can be cut behind
+/// the trailer if the trailer follows the footer directly.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// Where the footer goes: a multiple of 4 KiB.
+    /// Offset of the footer: a multiple of 4 KiB.
     pub footer_offset: u64,
-    /// The footer, padded to 4 KiB, and what lies behind it.
+    /// The footer, padded to 4 KiB, and the pyramids behind it.
     pub footer: Vec<u8>,
-    /// The trailer page: goes to the last 4 KiB of the file or region.
+    /// The trailer page, which belongs in the last 4 KiB of the file or region.
     pub trailer: Vec<u8>,
 }
 
-/// An open segment. Blocks go in by [`Builder::push`], groups come out by [`Builder::take_group`], in the order
-/// in which they must be written.
+/// Builder of an open segment. Blocks are added by [`Builder::push`] and groups taken by [`Builder::take_group`], in
+/// the order in which they must be written.
 #[derive(Debug)]
 pub struct Builder {
     header: SegmentHeader,
-    /// Where the group under way begins.
+    /// Offset of the current group.
     group_offset: u64,
     group_index: u32,
-    /// Whether groups before this one may be missing, so that its number is not known.
+    /// Whether groups before the current one may be missing, so that its number is unknown.
     passed_over: bool,
     group: Vec<u8>,
     group_blocks: usize,
@@ -55,7 +55,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A new segment; its header page is [`SegmentHeader::page`].
+    /// Begins a segment; its header page is [`SegmentHeader::page`].
     pub fn new(header: SegmentHeader) -> Self {
         Builder {
             header,
@@ -71,47 +71,48 @@ impl Builder {
         }
     }
 
-    /// Keeps bytes free for what [`Builder::seal_with`] adds to the footer.
+    /// Keeps bytes free for the additions of [`Builder::seal_with`] to the footer.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.reserved_bytes = bytes;
     }
 
-    /// Bytes kept free.
+    /// Returns the bytes kept free.
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.reserved_bytes
     }
 
-    /// Its header.
+    /// Returns the segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
-    /// Everything pushed so far, in the order of offsets; a mixed block has an entry for each of its parts.
+    /// Returns the entries of everything pushed so far, in the order of offsets; a mixed block has one for each of
+    /// its parts.
     pub fn entries(&self) -> &[IndexEntry] {
         &self.entries
     }
 
-    /// Whether nothing was pushed yet.
+    /// Returns whether nothing was pushed yet.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of blocks waiting for [`Builder::take_group`].
+    /// Returns the bytes of blocks waiting for [`Builder::take_group`].
     pub fn pending_bytes(&self) -> usize {
         self.group.len()
     }
 
-    /// Bytes from the beginning of the segment to the end of what was pushed.
+    /// Returns the bytes from the beginning of the segment to the end of what was pushed.
     pub fn used_bytes(&self) -> u64 {
         self.group_offset + if self.group.is_empty() { 0 } else { (GROUP_HEADER_BYTES + self.group.len()) as u64 }
     }
 
-    /// Whether a block of these bytes goes into the group under way; if not, take that first.
+    /// Returns whether a block of this size fits into the current group; if not, take the group first.
     pub fn fits_group(&self, block_bytes: usize) -> bool {
         self.group.is_empty() || GROUP_HEADER_BYTES + self.group.len() + block_bytes <= GROUP_BYTES_MAX
     }
 
-    /// Whether a block of these bytes and streams still leaves room for the footer. `parts` is 1 for an
+    /// Returns whether a block of this size and these streams leaves room for the footer. `parts` is 1 for an
     /// ordinary block.
     pub fn fits<'s>(&self, block_bytes: usize, parts: usize, streams: impl IntoIterator<Item = &'s Stream>) -> bool {
         let mut definitions = self.definition_bytes;
@@ -132,18 +133,18 @@ impl Builder {
         group_end.next_multiple_of(PAGE_BYTES as u64) + (footer + PAGE_BYTES) as u64 <= self.header.size_bytes
     }
 
-    /// Whether there is room for so many bytes more behind the footer and in it.
+    /// Returns whether there is room for `bytes` more in and behind the footer.
     pub(crate) fn has_room_beside(&self, bytes: usize) -> bool {
         let footer = footer::most_bytes(self.entries.len(), self.definition_bytes) + self.reserved_bytes + bytes;
         let end = self.used_bytes().next_multiple_of(PAGE_BYTES as u64);
         end + (footer.next_multiple_of(PAGE_BYTES) + 2 * PAGE_BYTES) as u64 <= self.header.size_bytes
     }
 
-    /// Takes in a block that [`block::Encoder::encode`] or [`crate::block::mixed::encode`] made, and the definitions of
-    /// its streams. Returns its offset in the segment.
+    /// Adds a block made by [`block::Encoder::encode`] or [`crate::block::mixed::encode`], and the definitions of its
+    /// streams. Returns its offset in the segment.
     ///
     /// # Errors
-    /// When the block does not fit the group or the segment, is none, or a definition is missing.
+    /// When the block does not fit the group or the segment, is not a block, or a definition is missing.
     pub fn push<'s>(
         &mut self,
         block: &[u8],
@@ -188,7 +189,7 @@ impl Builder {
         }
     }
 
-    /// The group under way, if it holds a block; the next one begins behind it.
+    /// Takes the current group, or returns `None` if it is empty. The next group begins behind it.
     pub fn take_group(&mut self) -> Option<WriteGroup> {
         if self.group.is_empty() {
             return None;
@@ -205,8 +206,8 @@ impl Builder {
         Some(group)
     }
 
-    /// Takes back, in recovery, a group that lies on disk: its bytes from `offset` on. Returns how many bytes it
-    /// takes with padding, or none where the segment's groups end.
+    /// Adds, in recovery, a group that is on disk; `bytes` begin at `offset`. Returns the bytes it takes with
+    /// padding, or `None` where the segment's groups end.
     ///
     /// # Errors
     /// When a group of this segment and generation is damaged, or a stream has no definition.
@@ -229,7 +230,8 @@ impl Builder {
             let offset = self.group_offset + (GROUP_HEADER_BYTES + range.start) as u64;
             entries.extend(index_entries(&body[range], of_block, offset)?);
         }
-        // Where an opening goes on behind what the one before left whole, more of that may lie behind: epochs only rise.
+        // An opening that continues behind the intact groups of the previous one may leave more of that one's behind
+        // its own: epochs only rise.
         let newest = self.entries.last().map_or(0, |entry| entry.header.epoch);
         if entries.iter().any(|entry| entry.header.epoch < newest) {
             return Err(malformed("a write group of an earlier opening"));
@@ -247,13 +249,13 @@ impl Builder {
         self.passed_over = false;
     }
 
-    /// Whether a group found in recovery is the next one of this segment.
+    /// Returns whether a group found in recovery is the next one of this segment.
     pub(crate) fn expects(&self, header: &GroupHeader) -> bool {
         (header.segment, header.generation) == (self.header.id, self.header.generation)
             && (header.index == self.group_index || self.passed_over && header.index > self.group_index)
     }
 
-    /// Takes back, in recovery, those blocks of a damaged group that are whole. Its header must be.
+    /// Adds, in recovery, the intact blocks of a damaged group whose header is intact.
     pub(crate) fn resume_damaged(
         &mut self,
         bytes: &[u8],
@@ -273,21 +275,21 @@ impl Builder {
         self.resumed(header);
     }
 
-    /// Goes on, in recovery, at an offset before which no group can be made out.
+    /// Continues, in recovery, at an offset before which no group could be recognized.
     pub(crate) fn pass_over(&mut self, offset: u64) {
         self.group_offset = offset;
         self.passed_over = true;
     }
 
-    /// What sealing writes; every group must have been taken.
+    /// Returns the bytes to write when sealing; every group must have been taken.
     ///
     /// # Errors
-    /// When blocks still wait for [`Builder::take_group`].
+    /// When blocks are still waiting for [`Builder::take_group`].
     pub fn seal(&self) -> Result<Sealed, FormatError> {
         self.seal_with(&Beside::default())
     }
 
-    /// As [`Builder::seal`], with what is said beside blocks and streams.
+    /// Returns the bytes to write when sealing, like [`Builder::seal`], with the additional sections of `beside`.
     pub(crate) fn seal_with(&self, beside: &Beside) -> Result<Sealed, FormatError> {
         if !self.group.is_empty() {
             return Err(malformed("sealing with a group under way"));

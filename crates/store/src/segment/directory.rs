@@ -1,4 +1,4 @@
-//! The segment directory: which segments there are and where their blocks lie.
+//! The segment directory: which segments exist and where their blocks lie.
 
 mod index;
 mod list;
@@ -28,17 +28,17 @@ use index::{Blocks, Listing};
 pub(crate) use list::{GroupList, SegmentList};
 pub(crate) use resident::Residents;
 
-/// Parts of a mixed block that are kept when one of them is read: those of neighbouring streams.
+/// Number of neighbouring parts of a mixed block that are kept when one of them is read.
 const PARTS_TOGETHER: usize = 64;
 
-/// A block as the directory knows it. Mixed blocks are listed once for each of their streams.
+/// Block as listed in the directory. A mixed block is listed once for each of its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRef {
     pub(crate) first_row: u64,
     pub(crate) rows: u32,
     pub(crate) offset: u32,
     pub(crate) len: u32,
-    /// Which part of a mixed block, if it is one.
+    /// Index of the part in a mixed block.
     pub(crate) part: Option<u32>,
     pub(crate) time_sorted: bool,
     pub(crate) time: (i64, i64),
@@ -50,24 +50,24 @@ impl BlockRef {
     }
 }
 
-/// What the directory says of a segment.
+/// State of a segment in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentState {
     pub(crate) sealed: bool,
-    /// Settle looked at it, and leaves it as it is.
+    /// Whether compaction examined the segment and left it as it is.
     pub(crate) left: bool,
-    /// Its file is missing or cut, and `strongback.gaps` says so.
+    /// Whether its file is missing or cut and `strongback.gaps` has the loss.
     pub(crate) told_lost: bool,
-    /// Bytes written, footer included.
+    /// Bytes written, including the footer.
     pub(crate) bytes: u64,
-    /// Blocks, or blobs.
+    /// Number of blocks, or of blobs.
     pub(crate) blocks: u64,
     pub(crate) points: u64,
-    /// min > max: no rows.
+    /// Smallest and largest `time`; min > max if there are no rows.
     pub(crate) time: (i64, i64),
     pub(crate) stored: (i64, i64),
-    /// Instant before which nothing of it was stored, by the clock that was right last; kept as the newest one in its
-    /// entry of a checkpoint, if that is earlier.
+    /// Instant before which nothing in it was stored, by the last correct clock. Its checkpoint entry has this as the
+    /// newest stored instant if that would be earlier.
     pub(crate) not_before: i64,
 }
 
@@ -88,30 +88,31 @@ impl Default for SegmentState {
     }
 }
 
-/// A segment.
+/// Segment and its state in the directory.
 pub(crate) struct Segment {
     pub(crate) id: u64,
-    /// The numbers that it stands for: its own; of one made by settle the first and last of those it replaced. The last
-    /// is its place among the segments of its group.
+    /// First and last number that the segment replaces; both its own unless it was made by compaction. The last is
+    /// its place among the segments of its group.
     pub(crate) places: (u64, u64),
     pub(crate) group: Group,
-    /// It holds blobs, and no blocks: no row is looked for in it.
+    /// Whether the segment holds blobs and no blocks; it is then not searched for rows.
     pub(crate) blobs: bool,
-    /// Its file is missing or cut: no block is looked for in it, so that readers get what is left.
+    /// Whether its file is missing or cut. It is then not searched for blocks, so that readers get the rest.
     lost: AtomicBool,
     disk: Arc<dyn Disk>,
     file: Mutex<Option<Arc<dyn DiskFile>>>,
     pub(crate) state: Mutex<SegmentState>,
-    /// Complete while it is open; of a sealed one read at first use, and dropped when others need the memory.
+    /// Index of the blocks. Complete while the segment is open; once sealed, read at first use and dropped when
+    /// memory is short.
     index: RwLock<Option<SegmentIndex>>,
-    /// When the index was used last, by a counter.
+    /// Counter value of the last use of the index.
     used: AtomicU64,
     pub(crate) expired: AtomicBool,
-    /// Another one stands for it: only views that are older than that read it.
+    /// Whether another segment replaces it; only older views still read it.
     replaced: AtomicBool,
 }
 
-/// What an entry of a checkpoint says of a segment.
+/// Entry of a segment in a checkpoint.
 #[derive(Clone)]
 pub(crate) struct SegmentEntry {
     pub(crate) id: u64,
@@ -119,11 +120,11 @@ pub(crate) struct SegmentEntry {
     pub(crate) group: Group,
     pub(crate) blobs: bool,
     pub(crate) state: SegmentState,
-    /// Where the size is fixed.
+    /// Slot, in a store of fixed size.
     pub(crate) slot: Option<u32>,
 }
 
-/// Bits of an entry.
+/// Flag bits of an entry.
 const ENTRY_SEALED: u8 = 1;
 const ENTRY_LEFT: u8 = 2;
 const ENTRY_PLACES: u8 = 4;
@@ -136,12 +137,12 @@ impl std::fmt::Debug for Segment {
     }
 }
 
-/// Name of a segment's file.
+/// Returns the name of a segment's file.
 pub(crate) fn file_name(id: u64) -> String {
     format!("segment-{id:012}.sbs")
 }
 
-/// Removes the file of a segment; false: there is none.
+/// Removes the file of a segment. Returns `false` if there is none.
 pub(crate) fn remove_segment(disk: &dyn Disk, id: u64) -> std::io::Result<bool> {
     match disk.remove(&file_name(id)) {
         Ok(()) => Ok(true),
@@ -155,7 +156,7 @@ impl Segment {
         Segment::standing_for((id, id), disk, id, group, state)
     }
 
-    /// One that stands for those of other numbers.
+    /// Returns a segment that replaces those of other numbers.
     pub(crate) fn standing_for(
         places: (u64, u64),
         disk: Arc<dyn Disk>,
@@ -179,42 +180,43 @@ impl Segment {
         }
     }
 
-    /// The same for blobs.
+    /// Marks the segment as one of blobs.
     pub(crate) fn of_blobs(self) -> Segment {
         Segment { blobs: true, ..self }
     }
 
-    /// The same without the blocks that its file held.
+    /// Marks the segment as lost: the blocks in its file are no longer searched.
     pub(crate) fn lost(self) -> Segment {
         Segment { lost: AtomicBool::new(true), ..self }
     }
 
-    /// Whether its file is missing or cut.
+    /// Returns whether its file is missing or cut.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Where it stands among the segments of its group: rows of a stream ascend with it.
+    /// Returns its place among the segments of its group: rows of a stream ascend with it.
     pub(crate) fn place(&self) -> u64 {
         self.places.1
     }
 
-    /// Whether settle made it: offsets of before do not count in it.
+    /// Returns whether it was made by compaction; offsets recorded before do not apply to it.
     pub(crate) fn is_settled(&self) -> bool {
         self.places.1 != self.id
     }
 
-    /// Says that another one stands for it. Those who read it go on; no file of it is kept open for others.
+    /// Marks the segment as replaced by another one. Current readers continue; its file is no longer kept open for
+    /// others.
     pub(crate) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::Release);
     }
 
-    /// Forgets the handle of its file: who reads it next opens it, and is counted.
+    /// Drops the handle of its file. The next reader reopens the file and is counted.
     pub(crate) fn close_file(&self) {
         self.file.lock().take();
     }
 
-    /// Its file, to write.
+    /// Returns its file for writing.
     pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
@@ -224,7 +226,7 @@ impl Segment {
         Ok(file.insert(opened).clone())
     }
 
-    /// Its file, to read: opened at first use, closed when many others are used.
+    /// Returns its file for reading: opened at first use, closed when many others are used.
     fn file_to_read(self: &Arc<Self>, residents: &Residents) -> std::io::Result<Arc<dyn DiskFile>> {
         self.used.store(residents.tick(), Ordering::Relaxed);
         if let Some(file) = &*self.file.lock() {
@@ -241,7 +243,7 @@ impl Segment {
         Ok(residents.keep_file(self, opened))
     }
 
-    /// Why it cannot be read.
+    /// Wraps an I/O error as the reason why the segment cannot be read.
     fn unreadable(&self, source: std::io::Error) -> ScanError {
         if self.expired.load(Ordering::Acquire) {
             ScanError::Expired
@@ -252,12 +254,12 @@ impl Segment {
         }
     }
 
-    /// Gives it the file that was just made.
+    /// Sets the file that was just created.
     pub(crate) fn set_file(&self, file: Arc<dyn DiskFile>) {
         *self.file.lock() = Some(file);
     }
 
-    /// The file as messages name it.
+    /// Returns the file's path for messages.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.disk.path(), file_name(self.id))
     }
@@ -269,23 +271,23 @@ impl Segment {
         blocks.for_each(|(stream, block)| index.add(stream, block));
     }
 
-    /// Keeps what the footer that was just written says of earlier segments.
+    /// Keeps the newest earlier blocks from the footer that was just written.
     pub(crate) fn set_last(&self, last: Option<LastBlocks>) {
         self.index.write().get_or_insert_default().last = last;
     }
 
-    /// Blocks of a stream, in row order.
+    /// Returns the blocks of a stream, in row order.
     ///
     /// # Errors
-    /// The footer cannot be read or is damaged.
+    /// When the footer cannot be read or is damaged.
     pub(crate) fn blocks(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<Vec<BlockRef>, ScanError> {
         self.blocks_of(stream, residents, |of| of.refs.clone())
     }
 
-    /// Those of them that can have rows and times in these ranges.
+    /// Returns the blocks of a stream that may have rows and times in these ranges.
     ///
     /// # Errors
-    /// As [`Segment::blocks`].
+    /// As for [`Segment::blocks`].
     pub(crate) fn blocks_within(
         self: &Arc<Self>,
         stream: u32,
@@ -295,7 +297,7 @@ impl Segment {
         self.blocks_of(stream, residents, |of| of.within(time, rows).copied().collect())
     }
 
-    /// Some blocks of a stream.
+    /// Returns some blocks of a stream.
     fn blocks_of(
         self: &Arc<Self>,
         stream: u32,
@@ -313,7 +315,7 @@ impl Segment {
         }
     }
 
-    /// Blocks of a stream whose entries are not in memory.
+    /// Reads the blocks of a stream whose entries are not in memory.
     fn read_blocks(
         self: &Arc<Self>,
         stream: u32,
@@ -343,10 +345,10 @@ impl Segment {
         ScanError::Damaged { file: self.path(), offset, reason: error.to_string() }
     }
 
-    /// Where a stream without a block in it has its newest one before.
+    /// Returns the newest earlier block of a stream that has no block in the segment.
     ///
     /// # Errors
-    /// As [`Segment::blocks`].
+    /// As for [`Segment::blocks`].
     pub(crate) fn before(self: &Arc<Self>, stream: u32, residents: &Residents) -> Result<NewestBefore, ScanError> {
         if !self.blocks_of(stream, residents, |of| of.refs.first().copied().into_iter().collect())?.is_empty() {
             return Ok(NewestBefore::Unknown);
@@ -370,10 +372,10 @@ impl Segment {
         Ok(before)
     }
 
-    /// Where the statistics pyramid of a channel begins, and how long it is; none: there is none.
+    /// Returns the offset and extent of a channel's statistics pyramid, or `None` if there is none.
     ///
     /// # Errors
-    /// As [`Segment::blocks`].
+    /// As for [`Segment::blocks`].
     pub(crate) fn pyramid(
         self: &Arc<Self>,
         stream: u32,
@@ -388,7 +390,7 @@ impl Segment {
         Ok(found.flatten())
     }
 
-    /// Asks the index; none where a segment that is still open has no block.
+    /// Calls `ask` with the index, or returns `None` if the segment is open and has no block yet.
     fn with_index<T>(
         self: &Arc<Self>,
         residents: &Residents,
@@ -410,19 +412,19 @@ impl Segment {
         Ok(Some(found))
     }
 
-    /// Its footer, from the disk.
+    /// Reads its footer from disk.
     ///
     /// # Errors
-    /// The disk refuses, or the footer is damaged.
+    /// When the disk fails or the footer is damaged.
     pub(crate) fn read_footer(self: &Arc<Self>, residents: &Residents) -> Result<Footer, ScanError> {
         let (bytes, trailer) = self.read_footer_bytes(residents)?;
         segment::read_footer(&bytes, &trailer).map_err(|e| self.damaged(trailer.footer_offset, e))
     }
 
-    /// The bytes of its footer, and where they are.
+    /// Reads the bytes of its footer, and its trailer.
     fn read_footer_bytes(self: &Arc<Self>, residents: &Residents) -> Result<(Vec<u8>, Trailer), ScanError> {
         let file = self.file_to_read(residents).map_err(|e| self.unreadable(e))?;
-        // The last page of the file, which was cut behind it, or of the slot.
+        // The trailer is the last page of the slot, or of the file, which was truncated behind it.
         let at = file.size().map_err(|e| self.unreadable(e))?.saturating_sub(PAGE_BYTES as u64);
         let trailer = read_exact(&*file, at, PAGE_BYTES).map_err(|e| self.unreadable(e))?;
         let trailer = segment::read_trailer(&trailer).map_err(|e| self.damaged(at, e))?;
@@ -439,10 +441,10 @@ impl Segment {
         SegmentIndex::of_footer(&bytes, &trailer, behind).map_err(|e| self.damaged(trailer.footer_offset, e))
     }
 
-    /// Some parts of a mixed block, the one that is asked for among them.
+    /// Reads some parts of a mixed block, including the requested one.
     ///
     /// # Errors
-    /// The disk refuses, the segment was expired, or the block is damaged.
+    /// When the disk fails, the segment was expired, or the block is damaged.
     pub(crate) fn read_parts(
         self: &Arc<Self>,
         block: &BlockRef,
@@ -459,18 +461,18 @@ impl Segment {
         Ok(residents.parts.keep(key, mixed.some(group..group + PARTS_TOGETHER), MixedParts::bytes))
     }
 
-    /// Bytes of a block.
+    /// Reads the bytes of a block.
     ///
     /// # Errors
-    /// The disk refuses, or the segment was expired.
+    /// When the disk fails or the segment was expired.
     pub(crate) fn read_block(self: &Arc<Self>, block: &BlockRef, residents: &Residents) -> Result<Vec<u8>, ScanError> {
         self.read_bytes(block.offset.into(), block.len as usize, residents)
     }
 
-    /// Some of its bytes.
+    /// Reads some bytes of a block.
     ///
     /// # Errors
-    /// As [`Segment::read_block`].
+    /// As for [`Segment::read_block`].
     pub(crate) fn read_bytes(
         self: &Arc<Self>,
         offset: u64,
@@ -482,10 +484,10 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// As [`Segment::read_bytes`], into memory that is there.
+    /// Reads some bytes of a block, like [`Segment::read_bytes`], into an existing buffer.
     ///
     /// # Errors
-    /// As [`Segment::read_block`].
+    /// As for [`Segment::read_block`].
     pub(crate) fn read_into(
         self: &Arc<Self>,
         bytes: &mut [u8],
@@ -496,7 +498,7 @@ impl Segment {
         file.and_then(|file| read_exact_into(&*file, offset, bytes)).map_err(|source| self.unreadable(source))
     }
 
-    /// Its entry in a checkpoint.
+    /// Encodes its checkpoint entry.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let state = *self.state.lock();
         let mut p = Put::default();
@@ -529,7 +531,7 @@ impl Segment {
         p.0
     }
 
-    /// Reads a checkpoint's entry.
+    /// Decodes a checkpoint entry.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentEntry> {
         let mut t = Take(bytes);
         let (id, group, flags) = (t.u64()?, t.u8()?, t.u8()?);
@@ -544,7 +546,7 @@ impl Segment {
             stored: (t.i64()?, t.i64()?),
             not_before: i64::MIN,
         };
-        // Of an entry from before there were more than 256 groups the upper half is not there.
+        // Entries written before there could be more than 256 groups lack the upper half.
         let upper = t.u8().unwrap_or(0);
         let places = if flags & ENTRY_PLACES != 0 { (t.u64()?, t.u64()?) } else { (id, id) };
         if places.0 > places.1 || places.1 > id {

@@ -1,4 +1,4 @@
-//! The file of an open segment: blocks go into write groups in memory, groups to the disk, the footer at the end.
+//! The file of an open segment: collects blocks into write groups, writes the groups, and at last the footer.
 
 use std::io;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use crate::model::stream::{Stream, StreamId};
 use crate::segment::directory::{BlockRef, Segment, file_name};
 use crate::segment::{self, Beside, Builder, GroupHeader, IndexEntry, SegmentHeader};
 
-/// Says that the engine and the format disagree, which is a fault of the program.
+/// Converts a format error to an I/O error. The engine and the format disagree, which is a defect of the program.
 pub(crate) fn invalid(error: FormatError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// An open segment being written.
+/// Open segment that is being written.
 pub(crate) struct SegmentFile {
     segment: Arc<Segment>,
     file: Arc<dyn DiskFile>,
     builder: Builder,
-    /// Groups to be written, in order.
+    /// Groups waiting to be written, in order.
     ready: Vec<segment::WriteGroup>,
-    /// The header page, until it is written.
+    /// Header page, until it is written.
     header: Option<Vec<u8>>,
-    /// Entries of the builder that are on disk.
+    /// Number of the builder's entries that are on disk.
     on_disk: usize,
     points: u64,
     blocks: u64,
-    /// Whether more may come.
+    /// Whether more blocks may be added.
     goes_on: bool,
-    /// Whether its end was written, perhaps in part: nothing comes to it any more.
+    /// Whether its end was written, perhaps in part; nothing may be added then.
     is_ending: bool,
 }
 
-/// What recovery finds of an open segment.
+/// Open segment as found by recovery.
 pub(crate) struct ResumedSegment {
     pub(crate) file: SegmentFile,
-    /// What is not as it was written.
+    /// Damage found in it.
     pub(crate) damage: Vec<Damage>,
 }
 
-/// A block as the directory lists it.
+/// Converts an index entry to the directory's form.
 pub(crate) fn block_ref(entry: &IndexEntry) -> BlockRef {
     BlockRef {
         first_row: entry.header.first_row,
@@ -57,8 +57,8 @@ pub(crate) fn block_ref(entry: &IndexEntry) -> BlockRef {
 }
 
 impl SegmentFile {
-    /// Begins a segment in a file that was just made; `reserved_bytes` of it are kept for the newest blocks
-    /// before it.
+    /// Begins a segment in a file that was just created; `reserved_bytes` of it are kept free for the section of
+    /// newest earlier blocks.
     pub(crate) fn create(
         segment: Arc<Segment>,
         header: SegmentHeader,
@@ -81,10 +81,10 @@ impl SegmentFile {
         })
     }
 
-    /// Takes back, in recovery, what of an open segment is on disk; none: not even its header. The bytes that
-    /// the checkpoint counts were durable: what of them does not fit is damage, and passed over. Behind them
-    /// lies at most what the log still has: there the groups end at the first that does not fit. `reserved_bytes`: more
-    /// may come to it, as to one that is made with these.
+    /// Recovers an open segment from disk. Returns `None` if not even its header is there. The bytes that the
+    /// checkpoint counts were durable: whatever is invalid among them is damage, and skipped. The bytes behind them
+    /// are at most what the log still holds: there the groups end at the first invalid one. With `reserved_bytes`,
+    /// more blocks may be added, as to a segment created with these.
     pub(crate) fn resume(
         segment: Arc<Segment>,
         (origin, generation, group): (u128, u64, &str),
@@ -140,7 +140,7 @@ impl SegmentFile {
                     }
                     builder.pass_over(at);
                 }
-                // What a torn write left, or nothing.
+                // Remains of a torn write, or nothing.
                 _ => break,
             }
         }
@@ -158,53 +158,53 @@ impl SegmentFile {
         &self.segment
     }
 
-    /// Whether more blocks may come to what recovery found: it is not damaged.
+    /// Returns whether more blocks may be added to the recovered segment: it is not damaged.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Makes durable what recovery found.
+    /// Syncs the recovered data.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
 
-    /// Bytes of the file behind what is written.
+    /// Returns the bytes of the file behind what is written.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.builder.header().size_bytes.saturating_sub(self.segment.state.lock().bytes)
     }
 
-    /// Bytes that blocks may still take, as far as the footer does not need them.
+    /// Returns the bytes left for blocks, without those that the footer needs.
     pub(crate) fn free_bytes(&self) -> u64 {
         let end = self.builder.used_bytes().next_multiple_of(PAGE_BYTES as u64) + 2 * PAGE_BYTES as u64;
         self.builder.header().size_bytes.saturating_sub(end + self.builder.reserved_bytes() as u64)
     }
 
-    /// Bytes of it that are kept for the newest blocks before it.
+    /// Returns the bytes kept free for the section of newest earlier blocks.
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.builder.reserved_bytes()
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the segment holds no block.
     pub(crate) fn is_empty(&self) -> bool {
         self.builder.is_empty()
     }
 
-    /// Bytes that are encoded and not yet written.
+    /// Returns the bytes that are encoded and not yet written.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.builder.pending_bytes() + self.ready.iter().map(|g| g.bytes.len()).sum::<usize>()
     }
 
-    /// Whether a block still leaves room for the footer.
+    /// Returns whether there is room for a block and for the footer behind it.
     pub(crate) fn has_room(&self, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
         !self.is_ending && self.builder.fits(block_bytes, streams.len(), streams.iter().map(|s| &**s))
     }
 
-    /// Whether there is room for so many bytes more behind the footer and in it.
+    /// Returns whether there is room for `bytes` more in and behind the footer.
     pub(crate) fn has_room_beside(&self, bytes: usize) -> bool {
         self.builder.has_room_beside(bytes)
     }
 
-    /// Takes in a block.
+    /// Adds a block.
     pub(crate) fn put(&mut self, block: &[u8], streams: &[Arc<Stream>], points: u64) -> io::Result<()> {
         if !self.builder.fits_group(block.len()) {
             self.ready.extend(self.builder.take_group());
@@ -215,20 +215,20 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Blocks that are not on disk yet.
+    /// Returns the blocks that are not on disk yet.
     pub(crate) fn waiting(&self) -> &[IndexEntry] {
         &self.builder.entries()[self.on_disk..]
     }
 
-    /// Writes and syncs what waits and lists it. Returns the bytes written and the blocks with
-    /// their streams.
+    /// Writes and syncs the pending groups and lists their blocks in the directory. Returns the bytes written and the
+    /// blocks with their streams.
     pub(crate) fn flush(&mut self) -> io::Result<(u64, Vec<(u32, BlockRef)>)> {
         self.ready.extend(self.builder.take_group());
         if self.ready.is_empty() {
             return Ok((0, Vec::new()));
         }
-        // After an error, all of it is written again: a disk may have taken a part, and a sync that found no space has
-        // written nothing that a later one would.
+        // After an error, write all of it again: the disk may have taken a part, and after a sync that failed for
+        // lack of space a later sync does not write the data either.
         let written = self.write_ready();
         if written.is_err() && mutant::is_active(Mutant::ThrowGroups) {
             self.ready.clear();
@@ -239,7 +239,7 @@ impl SegmentFile {
         Ok((written, self.list()))
     }
 
-    /// Writes and syncs the groups that wait, and the header before the first; returns the bytes written.
+    /// Writes and syncs the pending groups, and the header before the first. Returns the bytes written.
     fn write_ready(&self) -> io::Result<u64> {
         let mut written = 0;
         if let Some(page) = &self.header {
@@ -256,7 +256,7 @@ impl SegmentFile {
         Ok(written)
     }
 
-    /// Lists in the directory what is on disk.
+    /// Lists the blocks on disk in the directory.
     pub(crate) fn list(&mut self) -> Vec<(u32, BlockRef)> {
         let entries = &self.builder.entries()[self.on_disk..];
         self.segment.add_blocks(entries.iter().map(|e| (e.header.stream.0, block_ref(e))));
@@ -276,8 +276,8 @@ impl SegmentFile {
         listed
     }
 
-    /// Writes the footer and the trailer: the last page of the file, which is cut there, or of a slot. Everything must
-    /// be flushed. Returns the bytes written. After an error it is to be finished again.
+    /// Writes the footer and the trailer, which is the last page of the slot, or of the file, which is truncated
+    /// behind it. All blocks must have been flushed. Returns the bytes written. May be called again after an error.
     pub(crate) fn finish(&mut self, beside: Beside) -> io::Result<u64> {
         let sealed = self.builder.seal_with(&beside).map_err(invalid)?;
         self.is_ending = true;
@@ -299,7 +299,7 @@ impl SegmentFile {
     }
 }
 
-/// Reads a file onwards in pieces of 1 MiB.
+/// Forward reader of a file in pieces of 1 MiB.
 pub(crate) struct Window<'a> {
     file: &'a dyn DiskFile,
     start: u64,
@@ -308,12 +308,12 @@ pub(crate) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// At the beginning of a file of a size.
+    /// Returns a window at the beginning of a file of this size.
     pub(crate) fn new(file: &dyn DiskFile, size: u64) -> Window<'_> {
         Window { file, start: 0, bytes: Vec::new(), size }
     }
 
-    /// The bytes at an offset; fewer at the end of the file.
+    /// Returns `len` bytes at an offset, or fewer at the end of the file.
     pub(crate) fn at(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let have = self.start..self.start + self.bytes.len() as u64;
         let end = (offset + len as u64).min(self.size);

@@ -1,4 +1,4 @@
-//! The footer of a sealed segment: where each block is and what its streams are.
+//! The footer of a sealed segment: the position of each block and the definitions of its streams.
 //!
 //! Footer header, 32 bytes, little-endian, sections behind it:
 //!
@@ -11,13 +11,13 @@
 //! | 24 | 4 | body_crc | CRC32C of bytes 32 to length_bytes |
 //! | 28 | 4 | header_crc | CRC32C of bytes 0 to 28 |
 //!
-//! Sections are a number (u8; from 0x80 on a reader that does not know it passes over it), a length (varint)
-//! and bytes. 1 is the index, 2 the stream definitions (count, then each: see `definition`), 0x81 the newest
-//! blocks before the segment (see `last`), 0x82 of a segment made by settle the first and the last number that it
-//! stands for, 0x83 where its statistics pyramids are (see `pyramid`):
+//! Sections are a number (u8; a reader skips an unknown one from 0x80 on), a length (varint) and bytes. 1 is the
+//! index, 2 the stream definitions (count, then each: see `definition`), 0x81 the newest blocks before the segment
+//! (see `last`), 0x82 of a compacted segment the first and the last number that it replaces, 0x83 the positions of
+//! its statistics pyramids (see `pyramid`):
 //!
 //! ```text
-//! 1 index: origins, u128 of each; entries; then of each, zigzag differences to the entry before unless said:
+//! 1 index: origins, u128 of each; entries; then for each, zigzag differences to the previous entry unless noted:
 //!          flags u8 (as in a block's header: 1 to 16; 32: same block as the entry before)
 //!          [offset / 8 less the end of the block before, length / 8: plain]   without flag 32
 //!          [part: plain]                                                     with flag 16
@@ -51,63 +51,63 @@ const SECTION_LAST: u8 = SKIPPABLE | 1;
 const SECTION_PLACES: u8 = SKIPPABLE | 2;
 const SECTION_PYRAMIDS: u8 = SKIPPABLE | 3;
 const FLAG_SAME_BLOCK: u8 = 32;
-/// Most bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
+/// Max bytes of an index entry: flags and eleven varints, most of which cannot take their ten bytes.
 const ENTRY_MAX_BYTES: usize = 1 + 3 * 5 + 3 * 5 + 3 + 3 + 10 + 4 * 10;
-/// Fewest bytes of an index entry.
+/// Min bytes of an index entry.
 const ENTRY_MIN_BYTES: usize = 11;
 
-/// Where a block or a part of a mixed block is, and what its header says.
+/// Position of a block or a part of a mixed block, and its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Offset of the block in the segment.
     pub offset: u64,
-    /// Bytes of the block: for a part those of the whole mixed block.
+    /// Bytes of the block; for a part, those of the whole mixed block.
     pub length_bytes: usize,
-    /// Number of the part in a mixed block.
+    /// Index of the part in a mixed block.
     pub part: Option<u32>,
-    /// The block's header, or the part's as if it were a block.
+    /// Header of the block, or of the part as if it were a block.
     pub header: BlockHeader,
 }
 
-/// The footer of a sealed segment.
+/// Footer of a sealed segment.
 #[derive(Clone, Debug, Default)]
 pub struct Footer {
     /// Blocks and parts in the order of offsets.
     pub entries: Vec<IndexEntry>,
-    /// Definitions of every stream in the segment, at the newest layout version that it knew.
+    /// Definitions of every stream in the segment, at the newest layout version in it.
     pub streams: Vec<Stream>,
-    /// Where streams without a block in it have their newest one before.
+    /// Newest earlier blocks of streams that have no block in the segment.
     pub(crate) last: Option<LastBlocks>,
-    /// Of a segment made by settle, the first and the last number that it stands for.
+    /// First and last number that a compacted segment replaces.
     pub(crate) places: Option<(u64, u64)>,
-    /// What lies behind it.
+    /// Pyramids behind the footer.
     pub(crate) pyramids: Directory,
 }
 
-/// What a footer says beside blocks and streams.
+/// Contents of a footer other than blocks and streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beside {
-    /// Where streams without a block in the segment have their newest one before.
+    /// Newest earlier blocks of streams that have no block in the segment.
     pub(crate) last: Option<LastBlocks>,
-    /// Of a segment made by settle, the first and the last number that it stands for.
+    /// First and last number that a compacted segment replaces.
     pub(crate) places: Option<(u64, u64)>,
     /// Statistics of many blocks together.
     pub(crate) pyramids: Pyramids,
 }
 
 impl Footer {
-    /// The definition of a stream.
+    /// Returns the definition of a stream.
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.id == id)
     }
 }
 
-/// Where the footer is.
+/// Position of the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// Offset of the footer in the segment.
     pub footer_offset: u64,
-    /// Its bytes, padding not counted.
+    /// Bytes of the footer, without padding.
     pub footer_bytes: usize,
     /// Id of the segment.
     pub segment: u64,
@@ -115,7 +115,7 @@ pub struct Trailer {
     pub generation: u64,
 }
 
-/// Bytes that a footer takes at most.
+/// Returns the max bytes that a footer takes.
 pub(super) fn most_bytes(entries: usize, definition_bytes: usize) -> usize {
     FOOTER_HEADER_BYTES + 64 + entries * (ENTRY_MAX_BYTES + size_of::<u128>()) + definition_bytes
 }
@@ -159,7 +159,7 @@ pub(super) fn encode<'s>(
     out
 }
 
-/// What an index entry is written relative to.
+/// Fields of the entry before, which an index entry is written relative to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EntryBase {
     end: u64,
@@ -236,10 +236,10 @@ pub(super) fn trailer_page(header: &SegmentHeader, footer_offset: u64, footer_by
     seal_page(page)
 }
 
-/// Reads the last page of a segment. An error of kind magic says that it is still open.
+/// Reads the last page of a segment. An error of kind magic means that the segment is still open.
 ///
 /// # Errors
-/// When it is no trailer, is damaged, or contradicts itself.
+/// When it is not a trailer, is damaged, or contradicts itself.
 pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
     let page = Cursor::new(bytes).take(PAGE_BYTES, "trailer")?;
     let mut fields = Cursor::new(page);
@@ -257,7 +257,7 @@ pub fn read_trailer(bytes: &[u8]) -> Result<Trailer, FormatError> {
     Ok(Trailer { footer_offset, footer_bytes, segment: fields.u64("segment")?, generation: fields.u64("generation")? })
 }
 
-/// Where the sections of a footer lie in it; those that are short are read.
+/// Positions of the sections in a footer; the short ones are read.
 #[derive(Debug, Default)]
 pub(crate) struct FooterSections {
     pub(crate) index: Range<usize>,
@@ -267,10 +267,10 @@ pub(crate) struct FooterSections {
     pub(crate) pyramids: Directory,
 }
 
-/// Reads the footer at the beginning of `bytes`, of the segment that `trailer` is of.
+/// Reads the footer at the beginning of `bytes`, of the segment that `trailer` belongs to.
 ///
 /// # Errors
-/// When it is none, is of another segment, is damaged, newer, or contradicts itself.
+/// When it is not a footer, belongs to another segment, is damaged, has an unknown format, or contradicts itself.
 pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatError> {
     let sections = read_sections(bytes, trailer)?;
     let entries = IndexEntries::open(&bytes[sections.index])?;
@@ -284,10 +284,10 @@ pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatErro
     Ok(footer)
 }
 
-/// Checks a footer as bytes, and finds its sections.
+/// Checks a footer's bytes and finds its sections.
 ///
 /// # Errors
-/// As [`read_footer`], but for what is wrong within a section that is only found.
+/// As [`read_footer`], except for errors within the sections that are only found, not read.
 pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<FooterSections, FormatError> {
     let whole = Cursor::new(bytes).take(trailer.footer_bytes, "footer")?;
     let mut fields = Cursor::new(whole);
@@ -339,23 +339,23 @@ fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
     if cursor.remaining() > 0 { Err(malformed("bytes left behind the definitions")) } else { Ok(streams) }
 }
 
-/// Entries of an index, one after the other.
+/// Iterator over the entries of an index.
 pub(crate) struct IndexEntries<'a> {
     cursor: Cursor<'a>,
     section_bytes: usize,
     pub(crate) origins: Vec<u128>,
     pub(crate) before: EntryBase,
-    /// Entries that are still to come.
+    /// Number of entries left.
     pub(crate) left: usize,
-    /// Whether nothing may lie behind the last.
+    /// Whether bytes behind the last entry are an error.
     is_whole: bool,
 }
 
 impl<'a> IndexEntries<'a> {
-    /// All of an index section.
+    /// Opens a whole index section.
     ///
     /// # Errors
-    /// Its head is malformed.
+    /// When its head is malformed.
     pub(crate) fn open(section: &'a [u8]) -> Result<Self, FormatError> {
         // A footer without the section lists nothing.
         let mut cursor = Cursor::new(if section.is_empty() { &[0, 0] } else { section });
@@ -372,12 +372,12 @@ impl<'a> IndexEntries<'a> {
         })
     }
 
-    /// A stretch of `left` entries out of the middle of one.
+    /// Returns an iterator over `left` entries that begin in the middle of a section.
     pub(crate) fn of_stretch(bytes: &'a [u8], origins: Vec<u128>, before: EntryBase, left: usize) -> Self {
         IndexEntries { cursor: Cursor::new(bytes), section_bytes: bytes.len(), origins, before, left, is_whole: false }
     }
 
-    /// Where the next entry begins in the bytes.
+    /// Returns the offset of the next entry in the bytes.
     pub(crate) fn at(&self) -> usize {
         self.section_bytes.saturating_sub(self.cursor.remaining())
     }
@@ -386,7 +386,7 @@ impl<'a> IndexEntries<'a> {
 impl Iterator for IndexEntries<'_> {
     type Item = Result<(usize, IndexEntry), FormatError>;
 
-    /// The next entry, and where it begins. An error is the last.
+    /// Returns the next entry and its offset. Ends after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {
             let behind = std::mem::take(&mut self.is_whole) && self.cursor.remaining() > 0;
@@ -450,7 +450,7 @@ fn read_entry(cursor: &mut Cursor<'_>, origins: &[u128], before: &EntryBase) -> 
     Ok(IndexEntry { offset, length_bytes, part, header })
 }
 
-/// Makes the checksums of a footer fit its bytes again: for tests that attack what lies behind them.
+/// Recomputes the checksums of a footer, for tests that attack what lies behind them.
 #[doc(hidden)]
 pub fn forge_footer_checksums(bytes: &mut [u8]) {
     if bytes.len() < FOOTER_HEADER_BYTES {

@@ -1,53 +1,53 @@
-//! A section of the footer: where streams that have no block in a segment have their newest block before it.
+//! A section of the footer: the newest earlier blocks of streams that have no block in the segment.
 //!
-//! So a state at an instant is found for every stream, however long it was quiet, from the footers of few
-//! segments: each covers a range of streams, the next segment of its group the range after it, and a segment
-//! spends at most a sixteenth of its bytes on it. Number 0x81, varints unless said:
+//! With it, a state at an instant is found from the footers of few segments for every stream, however long it was
+//! quiet. Each segment covers a range of streams, the next segment of its group the range after it, and a segment
+//! spends at most a sixteenth of its bytes on it. Number 0x81, varints unless noted:
 //!
 //! ```text
 //! from, to             streams from ≤ number < to are covered; to 0: all from `from` on
-//! count, then of each, ascending:
-//!   stream             less the last one (the first: less `from`)
+//! count, then for each, ascending:
+//!   stream             less the previous one (the first: less `from`)
 //!   code u8            0: not known, look into earlier segments; 1: a block; 2: a part of a mixed block;
 //!                      with 1 and 2: 4 if its times ascend
 //!   with 1 and 2:      number of this segment less that of the block's, offset / 8, length / 8,
 //!                      [part], first_row, rows, time_min zigzag less the last one's (at first 0), time_max − time_min
 //! ```
-//! A covered stream that is neither listed nor in the segment has no block before it.
+//! A covered stream that is neither listed nor in the segment has no earlier block.
 
 use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
 use crate::model::limits::{BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, MIXED_PARTS_MAX, SEGMENT_BYTES_MAX};
 use crate::segment::directory::BlockRef;
 
-/// Fewest bytes of an entry.
+/// Min bytes of an entry.
 const ENTRY_MIN_BYTES: usize = 2;
 const CODE_UNKNOWN: u8 = 0;
 const CODE_BLOCK: u8 = 1;
 const CODE_PART: u8 = 2;
 const CODE_SORTED: u8 = 4;
 
-/// What a segment knows of the streams of a range.
+/// Newest earlier blocks of a range of streams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LastBlocks {
-    /// First stream covered, and the one after the last; `u32::MAX`: all.
+    /// First stream covered and the one after the last; `u32::MAX` means all.
     pub(crate) streams: (u32, u32),
-    /// By stream: the segment and the block in it; none: not known.
+    /// Segment number and block of each stream, by stream; `None` if not known.
     pub(crate) places: Vec<(u32, Option<(u64, BlockRef)>)>,
 }
 
-/// What a segment says of a stream without a block in it.
+/// Newest earlier block of a stream without a block in the segment, as far as the segment knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NewestBefore {
-    /// Earlier segments have to be looked at.
+    /// Not known; earlier segments must be searched.
     Unknown,
-    /// No earlier segment has a block.
+    /// No block in any earlier segment.
     Nothing,
-    /// The newest one, in the segment of this number.
+    /// The newest block, and the number of its segment.
     Block(u64, BlockRef),
 }
 
 impl LastBlocks {
-    /// What it says of a stream.
+    /// Returns the newest earlier block of a stream.
     pub(crate) fn of(&self, stream: u32) -> NewestBefore {
         if stream < self.streams.0 || stream >= self.streams.1 {
             return NewestBefore::Unknown;
@@ -60,12 +60,12 @@ impl LastBlocks {
         }
     }
 
-    /// The section in the footer of a segment; none where no stream is covered: it would read as all of them.
+    /// Encodes the footer section, or returns `None` if no stream is covered, which would read as all streams.
     pub(super) fn section(&self, segment: u64) -> Option<Vec<u8>> {
         (self.streams.0 < self.streams.1).then(|| self.encode(segment))
     }
 
-    /// Its bytes in the footer of a segment.
+    /// Encodes the section for the footer of a segment.
     pub(crate) fn encode(&self, segment: u64) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.streams.0.into());

@@ -1,19 +1,21 @@
-//! A long index in short: where every so many entries begin, and which streams they are of.
+//! Outline of a long index: where stretches of entries begin, and which streams they are of.
 //!
-//! A segment that holds 100,000 quiet streams lists a part of a mixed block for each of them at every seal: more than a
-//! million entries. Of such an index only this is kept; the entries of one stream are read from the disk again.
+//! A segment that holds 100,000 quiet streams lists a part of a mixed block for each of them at every seal: more than
+//! a million entries. Only the outline of such an index stays in memory; the entries of one stream are read from disk
+//! again.
 
 use super::check_crc;
 use super::footer::{EntryBase, IndexEntries, IndexEntry};
 use crate::bytes::{FormatError, malformed};
 
-/// Entries of a stretch. A look for one stream decodes a stretch of each mixed block that it has a part in.
+/// Number of entries in a stretch. A lookup of one stream decodes one stretch for each mixed block that has a part of
+/// it.
 const STRETCH_ENTRIES: usize = 128;
 
-/// A stretch of entries.
+/// Stretch of entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Stretch {
-    /// Where it begins in the section.
+    /// Offset of the stretch in the section.
     pub(crate) at: usize,
     pub(crate) bytes: usize,
     crc: u32,
@@ -23,7 +25,7 @@ pub(crate) struct Stretch {
     streams: (u32, u32),
 }
 
-/// An index in short.
+/// Outline of an index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outline {
     origins: Vec<u128>,
@@ -31,10 +33,10 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    /// Of an index section.
+    /// Builds the outline of an index section.
     ///
     /// # Errors
-    /// The section is malformed.
+    /// When the section is malformed.
     pub(crate) fn of(section: &[u8]) -> Result<Self, FormatError> {
         let mut entries = IndexEntries::open(section)?;
         let mut outline = Outline { origins: entries.origins.clone(), stretches: Vec::new() };
@@ -56,15 +58,15 @@ impl Outline {
         }
     }
 
-    /// Stretches that may hold entries of a stream.
+    /// Returns the stretches that may hold entries of a stream.
     pub(crate) fn of_stream(&self, stream: u32) -> impl Iterator<Item = &Stretch> {
         self.stretches.iter().filter(move |stretch| (stretch.streams.0..=stretch.streams.1).contains(&stream))
     }
 
-    /// The entries of a stretch.
+    /// Decodes the entries of a stretch.
     ///
     /// # Errors
-    /// The bytes are not those that were there.
+    /// When the bytes differ from those the outline was built from.
     pub(crate) fn entries(&self, stretch: &Stretch, bytes: &[u8]) -> Result<Vec<IndexEntry>, FormatError> {
         check_crc("entries of an index", stretch.crc, bytes)?;
         let entries = IndexEntries::of_stretch(bytes, self.origins.clone(), stretch.before, stretch.entries);
@@ -79,7 +81,7 @@ mod tests {
     use crate::model::stream::StreamId;
     use crate::segment::footer::put_index;
 
-    /// Blocks of one stream each, and mixed blocks with parts of many.
+    /// Returns index entries of blocks of one stream each and of mixed blocks with parts of many.
     fn some(random: &mut fastrand::Rng) -> Vec<IndexEntry> {
         let mut entries = Vec::new();
         let (mut offset, mut row) = (4096, 0);
@@ -92,7 +94,7 @@ mod tests {
                 header.length_bytes = length_bytes;
                 header.origin = u128::from(random.u8(0..3));
                 header.epoch = random.u32(..);
-                // Parts stand in the order of streams, with some left out.
+                // Parts are in stream order, with some left out.
                 header.stream = StreamId(if mixed { part * 3 } else { random.u32(0..1_200) });
                 header.layout_version = random.u32(0..3);
                 header.rows = random.usize(1..100);

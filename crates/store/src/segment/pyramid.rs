@@ -1,17 +1,18 @@
-//! The statistics pyramid of a segment that settle made: statistics of each block of a stream, of 16 of them, of 16 of
-//! those and so on, channel by channel, so that a long span is answered from few bytes.
+//! The statistics pyramid of a compacted segment: statistics of each block of a stream, of 16 blocks together, of 16
+//! of those and so on, channel by channel, so that a long span is answered from few bytes.
 //!
-//! Behind the footer, from the next page on, lie the pyramids of channels one after the other; section 0x83 of the footer
-//! says whose they are and how long. Numbers are varints unless said:
+//! The pyramids of channels lie one after the other behind the footer, from the next page on. Section 0x83 of the
+//! footer lists their streams and lengths. Numbers are varints unless noted:
 //!
 //! ```text
-//! section 0x83  streams; of each: number less that of the one before, channels; of each: bytes of its table, all bytes
-//! table         CRC32C of the rest u32; type u8; blocks; of each group of each level, from level 0 on: its bytes
-//! group         CRC32C of the rest u32; of up to 16 nodes: flags u8 (1: frames are known missing before it), statistics
+//! section 0x83  streams; for each: number less the previous one, channels; for each: bytes of its table, total bytes
+//! table         CRC32C of the rest u32; type u8; blocks; for each group of each level, from level 0: its bytes
+//! group         CRC32C of the rest u32; for up to 16 nodes: flags u8 (1: frames are known missing before it),
+//!               statistics
 //! ```
-//! Node i of level n stands for the blocks from i · 16ⁿ on, 16ⁿ of them or what is left, in row order; its statistics are
-//! those of a block (see [`crate::codec::stats`]) with the time range of all of them. The levels end with the first that has
-//! one group. A stream has a pyramid if all its blocks in the segment have statistics, ascend in time, and do not overlap.
+//! Node i of level n covers up to 16ⁿ blocks from i · 16ⁿ on, in row order. Its statistics are those of a block (see
+//! [`crate::codec::stats`]) with the time range of all of them. The last level is the first that has one group. A
+//! stream has a pyramid if all its blocks in the segment have statistics, ascend in time, and do not overlap.
 
 use std::sync::Arc;
 
@@ -23,9 +24,9 @@ use crate::model::stream::{Interpolation, Stream};
 use crate::model::value::ChannelType;
 use crate::segment::directory::BlockRef;
 
-/// Nodes that one of the next level stands for.
+/// Number of nodes that one node of the next level covers.
 pub(crate) const FAN: usize = 16;
-/// Blocks from which a stream gets a pyramid: fewer are read as fast themselves.
+/// Min number of blocks for a pyramid: fewer are as fast to read directly.
 const BLOCKS_MIN: usize = 4;
 const GAP_BEFORE: u8 = 1;
 
@@ -33,17 +34,17 @@ const GAP_BEFORE: u8 = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) statistics: ColumnStatistics,
-    /// Whether frames are known missing before it.
+    /// Whether frames are known missing before the first block.
     pub(crate) gap_before: bool,
 }
 
-/// Bytes of a channel's pyramid: of its table, and all.
+/// Bytes of the table of a channel's pyramid, and of the whole pyramid.
 pub(crate) type Extent = (u32, u32);
 
-/// Pyramids as a footer lists them.
+/// List of pyramids in a footer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Directory {
-    /// By stream, ascending; of each channel how long it is.
+    /// Streams, ascending, and the extent of the pyramid of each channel.
     pub(crate) streams: Vec<(u32, Vec<Extent>)>,
 }
 
@@ -100,7 +101,7 @@ impl Directory {
     }
 }
 
-/// A level of a channel's pyramid that is being built.
+/// Level of a channel's pyramid that is being built.
 #[derive(Debug, Default)]
 struct Level {
     groups: Vec<u8>,
@@ -150,7 +151,7 @@ impl OfChannel {
         }
     }
 
-    /// Its bytes, and how many of them are the table.
+    /// Returns the pyramid's bytes, and how many of them are the table.
     fn finish(mut self, blocks: usize) -> (Vec<u8>, usize) {
         let mut level = 0;
         loop {
@@ -174,12 +175,12 @@ impl OfChannel {
     }
 }
 
-/// Pyramids of a segment that is being written: its blocks come stream by stream, in row order.
+/// Builder of the pyramids of a segment that is being written. Its blocks are added stream by stream, in row order.
 #[derive(Debug, Default)]
 pub(crate) struct PyramidBuilder {
     directory: Directory,
     bytes: Vec<u8>,
-    /// Where those of each stream end.
+    /// End of each stream's pyramids.
     ends: Vec<usize>,
     stream: Option<OfStream>,
 }
@@ -194,7 +195,7 @@ struct OfStream {
 }
 
 impl PyramidBuilder {
-    /// Takes in a block and the statistics of its channels; none: it has none.
+    /// Adds a block and the statistics of its channels, or `None` if it has none.
     pub(crate) fn add(&mut self, stream: &Arc<Stream>, header: &BlockHeader, statistics: Option<&[ColumnStatistics]>) {
         self.begin(stream);
         let Some(of) = &mut self.stream else { return };
@@ -205,7 +206,7 @@ impl PyramidBuilder {
         };
         (of.time_max, of.blocks) = (header.time.1, of.blocks + 1);
         for (index, channel) in of.channels.iter_mut().enumerate() {
-            // A channel that came later is absent in every row before.
+            // A channel added later is absent in every earlier row.
             let found = statistics.get(index).cloned();
             let found = found.unwrap_or_else(|| ColumnStatistics::of_absent(header.rows));
             let Some(statistics) = of_kind(found, channel.kind) else {
@@ -230,7 +231,7 @@ impl PyramidBuilder {
         }
         self.end();
         let of = |channel: &crate::model::stream::Channel| OfChannel {
-            // Of text and arrays there are counts alone.
+            // Text and arrays have counts only.
             kind: if channel.channel_type.is_scalar() { channel.channel_type } else { ChannelType::String },
             interpolation: channel.interpolation,
             levels: Vec::new(),
@@ -256,7 +257,7 @@ impl PyramidBuilder {
         self.ends.push(self.bytes.len());
     }
 
-    /// What there is, as far as there is room for it.
+    /// Returns the pyramids, leaving out the last ones until `fits` accepts the total bytes.
     pub(crate) fn finish(mut self, fits: impl Fn(usize) -> bool) -> Pyramids {
         self.end();
         loop {
@@ -271,14 +272,14 @@ impl PyramidBuilder {
     }
 }
 
-/// The pyramids of a segment, as its footer and what lies behind it say them.
+/// Pyramids of a segment: the list in its footer, and the bytes behind the footer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pyramids {
     pub(crate) directory: Directory,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Statistics in another type, to which its own widens.
+/// Converts statistics to a wider type.
 fn of_kind(mut statistics: ColumnStatistics, kind: ChannelType) -> Option<ColumnStatistics> {
     for sample in
         [&mut statistics.first, &mut statistics.last, &mut statistics.min, &mut statistics.max].into_iter().flatten()
@@ -291,17 +292,17 @@ fn of_kind(mut statistics: ColumnStatistics, kind: ChannelType) -> Option<Column
     Some(statistics)
 }
 
-/// The table of a channel's pyramid.
+/// Table of a channel's pyramid.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     kind: ChannelType,
     pub(crate) blocks: usize,
-    /// By level, offset and bytes of each group in the pyramid.
+    /// Offset and bytes in the pyramid of each group, by level.
     levels: Vec<Vec<(u32, u32)>>,
 }
 
 impl Table {
-    /// Reads the table at the beginning of a pyramid of so many bytes.
+    /// Reads the table at the beginning of a pyramid of `all` bytes.
     pub(crate) fn read(bytes: &[u8], all: u32) -> Result<Table, FormatError> {
         let mut cursor = Cursor::new(bytes);
         let crc = cursor.u32("checksum of a pyramid")?;
@@ -337,23 +338,23 @@ impl Table {
         Ok(Table { kind, blocks, levels })
     }
 
-    /// Number of levels.
+    /// Returns the number of levels.
     pub(crate) fn levels(&self) -> usize {
         self.levels.len()
     }
 
-    /// Offset and bytes of the group of a node.
+    /// Returns offset and bytes of the group that holds a node.
     pub(crate) fn group(&self, level: usize, node: usize) -> Option<(u32, u32)> {
         self.levels.get(level)?.get(node / FAN).copied()
     }
 
-    /// Blocks that a node stands for.
+    /// Returns the blocks that a node covers.
     pub(crate) fn blocks_of(&self, level: usize, node: usize) -> std::ops::Range<usize> {
         let width = FAN.pow(level as u32);
         (node * width).min(self.blocks)..((node + 1) * width).min(self.blocks)
     }
 
-    /// The nodes of a group; `blocks` are all of the stream in the segment.
+    /// Reads the nodes of a group; `blocks` are all blocks of the stream in the segment.
     pub(crate) fn nodes(
         &self,
         bytes: &[u8],
@@ -380,7 +381,8 @@ impl Table {
     }
 }
 
-/// A channel of so many blocks of ten rows: its bytes, those of its table, the blocks, and what each of them says.
+/// Builds the pyramid of a channel of `blocks` blocks of ten rows. Returns its bytes, the bytes of its table, the
+/// blocks, and the statistics of each.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn built(blocks: usize) -> (Vec<u8>, usize, Vec<BlockRef>, Vec<ColumnStatistics>) {
     use crate::codec::stats::Times;
@@ -445,7 +447,7 @@ mod tests {
             let mut bad = bytes.clone();
             let at = random.usize(..bad.len());
             bad[at] ^= 1 << random.u8(0..8);
-            // Behind the checksums as well.
+            // Attack the contents behind the checksums as well.
             let crc = crc32c::crc32c(&bad[4..table_bytes]);
             bad[..4].copy_from_slice(&crc.to_le_bytes());
             let Ok(table) = Table::read(&bad[..table_bytes], bad.len() as u32) else { continue };

@@ -1,11 +1,11 @@
-//! Values as text.
+//! Values as text: plain, CSV or JSON.
 
 use std::fmt::Write;
 
 use crate::model::array::ArrayRef;
 use crate::model::value::Value;
 
-/// Appends a value: numbers in their shortest exact form, arrays as `[1,2]`, texts as they are.
+/// Appends a value: numbers in their shortest exact form, arrays as `[1,2]`, texts unchanged.
 pub fn put_plain(out: &mut String, value: Value<'_>) {
     // Writing to a String cannot fail.
     let _ = match value {
@@ -31,10 +31,10 @@ pub fn put_plain(out: &mut String, value: Value<'_>) {
     };
 }
 
-/// Appends a value as a field of CSV.
+/// Appends a value as a CSV field.
 pub fn put_cell(out: &mut String, value: Value<'_>) {
     match value {
-        // Without quotes it is no value.
+        // Without quotes, the cell would have no value.
         Value::String("") => out.push_str("\"\""),
         Value::String(text) => put_field(out, text),
         Value::Array(array) => {
@@ -47,7 +47,7 @@ pub fn put_cell(out: &mut String, value: Value<'_>) {
     }
 }
 
-/// Appends a text as a field of CSV, in quotes where it needs them.
+/// Appends a text as a CSV field, quoted if necessary.
 pub fn put_field(out: &mut String, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) {
         return out.push_str(text);
@@ -70,7 +70,7 @@ pub fn put_json(out: &mut String, value: Value<'_>) {
     }
 }
 
-/// Appends a text as a string of JSON (RFC 8259).
+/// Appends a text as a JSON string (RFC 8259).
 pub fn put_json_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -1,7 +1,7 @@
-//! The aggregate `sum`: of integers exact, or an error where 64 bits cannot hold it.
+//! The aggregate `sum`, exact for integers, or an error if 64 bits cannot hold the result.
 //!
-//! Sums are kept in 128 bits, which no number of rows fills, and looked at only when they are asked for: what leaves
-//! the 64 bits on the way and comes back is right. Other types are left to DataFusion.
+//! Sums are kept in 128 bits, which no number of rows can overflow, and are checked only when the result is requested,
+//! so an intermediate sum may exceed 64 bits. Other types are left to DataFusion.
 
 use std::hash::Hash;
 use std::marker::PhantomData;
@@ -26,11 +26,11 @@ use datafusion::physical_expr::NullState;
 use super::out_of_range;
 
 const HINT: &str = "The sum of numeric goes further: sum(x::numeric).";
-/// The type of a sum on its way between partitions.
+/// Type of a sum's state between partitions.
 const STATE: DataType = DataType::Decimal128(STATE_DIGITS, 0);
 const STATE_DIGITS: u8 = 38;
 
-/// An integer that is summed; smaller ones become one of these before.
+/// An integer type that is summed. Smaller types are widened first.
 trait Whole: ArrowNativeType + Into<i128> + TryFrom<i128> + Hash + Eq {
     type Kind: ArrowPrimitiveType<Native = Self> + Send;
 }
@@ -43,13 +43,13 @@ impl Whole for u64 {
     type Kind = UInt64Type;
 }
 
-/// `sum` for SQL.
+/// The SQL function `sum`.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ExactSum {
     inner: Sum,
 }
 
-/// The accumulator of integers, also for windows; none for other types.
+/// Returns the accumulator for an integer type, also for windows, or `None` for other types.
 fn accumulator(kind: &DataType, distinct: bool) -> Option<Box<dyn Accumulator>> {
     match (kind, distinct) {
         (DataType::Int64, false) => Some(Box::new(Total::<i64>::default())),
@@ -125,12 +125,12 @@ impl AggregateUDFImpl for ExactSum {
     }
 }
 
-/// A sum in the type that it has in SQL.
+/// Converts a sum to its SQL type.
 fn narrow<N: Whole>(sum: i128) -> Result<N> {
     N::try_from(sum).map_err(|_| out_of_range(&N::Kind::DATA_TYPE, HINT))
 }
 
-/// A sum as a value; NULL if there is none.
+/// Converts a sum to a value, which is NULL without a sum.
 fn value<N: Whole>(sum: Option<i128>) -> Result<ScalarValue> {
     let sum = sum.map(narrow::<N>).transpose()?;
     ScalarValue::new_primitive::<N::Kind>(sum, &N::Kind::DATA_TYPE)
@@ -145,7 +145,7 @@ fn total_of<N: Whole>(numbers: &[N]) -> i128 {
     sum
 }
 
-/// The sum of an array, and how many numbers it has.
+/// Returns the sum of an array and the count of its numbers.
 fn total<N: Whole>(array: &PrimitiveArray<N::Kind>) -> (i128, usize) {
     let numbers: &[N] = array.values();
     let Some(nulls) = array.nulls() else { return (total_of(numbers), numbers.len()) };
@@ -156,11 +156,11 @@ fn total<N: Whole>(array: &PrimitiveArray<N::Kind>) -> (i128, usize) {
     (sum, numbers.len() - nulls.null_count())
 }
 
-/// The sum of a group or a frame.
+/// Accumulator for the sum of a group or window frame.
 #[derive(Debug, Default)]
 struct Total<N> {
     sum: i128,
-    /// Numbers in it: without any it is NULL.
+    /// Count of numbers. Without any, the sum is NULL.
     count: usize,
     number: PhantomData<N>,
 }
@@ -211,10 +211,10 @@ impl<N: Whole> Accumulator for Total<N> {
     }
 }
 
-/// The sum of the distinct numbers of a group or a frame.
+/// Accumulator for the sum of the distinct numbers of a group or window frame.
 #[derive(Debug, Default)]
 struct Distinct<N> {
-    /// How often each number is there.
+    /// Count of each number.
     counts: HashMap<N, u64>,
     sum: i128,
 }
@@ -280,11 +280,11 @@ impl<N: Whole> Accumulator for Distinct<N> {
     }
 }
 
-/// The sums of many groups.
+/// Accumulator for the sums of many groups.
 #[derive(Debug, Default)]
 struct GroupTotals<N> {
     sums: Vec<i128>,
-    /// Groups without any number are NULL.
+    /// Groups that have a number. Others are NULL.
     seen: NullState,
     number: PhantomData<N>,
 }

@@ -3,7 +3,7 @@ use datafusion::prelude::SessionContext;
 
 use super::*;
 
-/// The first value of a statement, as text.
+/// Returns the first value of a statement, as text.
 fn call(sql: &str) -> std::result::Result<String, QueryError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -109,7 +109,7 @@ fn chains_are_one_call() {
     assert_eq!(chain.schema_name().to_string(), "Int64(1) + Int64(2) + Int64(3)");
     let Expr::ScalarFunction(call) = chain else { panic!("no call") };
     assert_eq!((call.args.len(), call.func.name()), (3, "+ +"));
-    // Not where its beginning is of a smaller type: that has a range of its own.
+    // Not merged if the left side has a smaller type, because that has its own range.
     let Expr::ScalarFunction(call) = sum(sum(lit(1_i32), lit(2_i32)), lit(3_i64)) else { panic!("no call") };
     assert_eq!(call.args.len(), 2);
 }
@@ -181,7 +181,7 @@ fn sums_over_windows_are_exact() {
             check_errors(&[(over(function, frame, leaves).as_str(), "bigint")]);
         }
     }
-    // Past the end and back again between two frames.
+    // Exceeds the range and returns to it between two frames.
     let rows = "(1, 9223372036854775807), (2, null), (3, 9223372036854775807)";
     check_results(&[(over("sum(x)", last_two, rows).as_str(), largest)]);
     let back = "(1, 9223372036854775807), (2, -9223372036854775807), (3, 9223372036854775807)";

@@ -1,8 +1,8 @@
-//! The alarms there are: raised, acknowledged by someone, cleared, shelved. Every step is a row of `strongback.alarms`;
-//! the rows alone give the same book again.
+//! List of alarms: raised, acknowledged, cleared, shelved. Every step is a row of `strongback.alarms`, and the rows
+//! alone reproduce the list.
 //!
-//! A shelf is over when the wall clock says so, or when the steady clock has gone on for as long as the shelf was to
-//! last: whatever is done to the wall clock, no alarm is silent for longer than someone said while the server runs.
+//! A shelf ends at its time by the wall clock, or when it has lasted for its duration by the steady clock. However
+//! the wall clock is set, no alarm is silent for longer than requested while the server runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,67 +14,67 @@ use super::judge::Verdict;
 use super::rule::{Level, Why};
 use crate::text::json::Big;
 
-/// Longest name and note of someone who acts on an alarm, in bytes.
+/// Max bytes of the name and of the note of a person who acts on an alarm.
 pub const WORDS_MAX: usize = 1024;
 
-/// One step in the life of an alarm: a row of `strongback.alarms`.
+/// One step of an alarm: a row of `strongback.alarms`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlarmStep {
-    /// When, nanoseconds since 1970 UTC.
+    /// Time of the step, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// When by the clock of reception, nanoseconds since 1970 UTC.
+    /// Same instant by the clock of reception, nanoseconds since 1970 UTC.
     pub receive_time: i64,
     /// Name of the limit.
     pub rule: Arc<str>,
     /// Full name of the channel.
     pub channel: Arc<str>,
-    /// What happened.
+    /// Kind of the step.
     pub kind: StepKind,
 }
 
-/// What happened to an alarm.
+/// Kind of a step of an alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepKind {
-    /// Its level or its reason changed; normal: it cleared.
+    /// Change of level or reason; to normal if it cleared.
     Level {
-        /// The level before.
+        /// Level before.
         from: Level,
-        /// The level now.
+        /// Level now.
         to: Level,
-        /// Why, unless it cleared.
+        /// Reason, unless it cleared.
         why: Option<Why>,
-        /// The deciding value as a number.
+        /// Deciding value as a number.
         value: Option<f64>,
-        /// The deciding value as text.
+        /// Deciding value as text.
         text: String,
-        /// The bound that was passed.
+        /// Bound that was passed.
         bound: Option<f64>,
     },
-    /// Someone knows of it.
+    /// Acknowledgement by a person.
     Acknowledged {
-        /// Who.
+        /// Name of the person.
         by: String,
-        /// What they said.
+        /// Note of the person.
         note: String,
     },
-    /// Someone does not want to hear of it for a while.
+    /// Shelving: the alarm is silent for a while.
     Shelved {
-        /// Who.
+        /// Name of the person.
         by: String,
-        /// What they said.
+        /// Note of the person.
         note: String,
-        /// Until when, nanoseconds since 1970 UTC.
+        /// End of the shelf, nanoseconds since 1970 UTC.
         until: i64,
     },
-    /// Someone wants to hear of it again.
+    /// End of the shelving by a person.
     Unshelved {
-        /// Who.
+        /// Name of the person.
         by: String,
     },
 }
 
 impl StepKind {
-    /// As it is written.
+    /// Returns the name of the step, as stored.
     pub fn name(&self) -> &'static str {
         match self {
             StepKind::Level { to: Level::Normal, .. } => "cleared",
@@ -90,7 +90,7 @@ impl StepKind {
 }
 
 impl AlarmStep {
-    /// Of what limits say.
+    /// Creates the step of a verdict.
     pub fn of(verdict: Verdict) -> Self {
         let Verdict { rule, channel, change } = verdict;
         let value = match &change.value {
@@ -103,26 +103,26 @@ impl AlarmStep {
     }
 }
 
-/// An alarm as the interface writes it.
+/// Alarm as the API returns it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alarm {
     #[serde(rename = "limit")]
     rule: Arc<str>,
     channel: Arc<str>,
-    /// `raised`, `acknowledged`, `cleared` (and not acknowledged).
+    /// State: `raised`, `acknowledged`, or `cleared` (but not acknowledged).
     pub state: &'static str,
-    /// Its level now.
+    /// Current level.
     pub level: &'static str,
-    /// The worst since it was raised.
+    /// Worst level since it was raised.
     worst: &'static str,
     why: Option<&'static str>,
     value: Option<f64>,
-    /// The deciding value as text.
+    /// Deciding value as text.
     pub text: String,
     bound: Option<f64>,
-    /// When it was raised.
+    /// Time at which it was raised.
     raised: Big<i64>,
-    /// When its level changed last.
+    /// Time of its last change of level.
     changed: Big<i64>,
     acknowledged: Option<Acknowledgement>,
     shelved: Option<Shelf>,
@@ -142,10 +142,10 @@ struct Shelf {
     by: String,
     note: String,
     until: Big<i64>,
-    /// How long it was to last when it was said.
+    /// Requested duration.
     #[serde(skip)]
     span: Duration,
-    /// When that is over by the steady clock.
+    /// End by the steady clock.
     #[serde(skip)]
     end: Duration,
 }
@@ -156,13 +156,13 @@ impl Shelf {
     }
 }
 
-/// The wall clock, nanoseconds since 1970 UTC, and the steady one, at one instant.
+/// Wall clock, nanoseconds since 1970 UTC, and steady clock, at one instant.
 pub type BothClocks = (i64, Duration);
 
-/// Why someone cannot act on an alarm.
+/// Reason why an action on an alarm is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActError {
-    /// There is none.
+    /// No such alarm.
     #[error("there is no alarm of {channel} under limit {rule:?}")]
     NotFound {
         /// Name of the limit.
@@ -170,59 +170,59 @@ pub enum ActError {
         /// Full name of the channel.
         channel: String,
     },
-    /// It was acknowledged, and nothing got worse since.
+    /// Alarm that is acknowledged already, and has not become worse since.
     #[error("already acknowledged by {by}")]
     Already {
-        /// By whom.
+        /// Name of the person who acknowledged it.
         by: String,
     },
-    /// It is not shelved.
+    /// Alarm that is not shelved.
     #[error("not shelved")]
     NotShelved,
-    /// No name, or too many words.
+    /// Missing name, or a name or note that is too long.
     #[error("{what} has {size_bytes} bytes, must have {least} to {WORDS_MAX}")]
     Words {
-        /// Name or note.
+        /// Text concerned: name or note.
         what: &'static str,
-        /// Its size.
+        /// Size of the text, bytes.
         size_bytes: usize,
-        /// Least size.
+        /// Min size, bytes.
         least: usize,
     },
-    /// The time is over already, or too far.
+    /// Duration that is too short or too long.
     #[error("the time must be between 1 s and 30 days")]
     Until,
 }
 
-/// What a step was worth.
+/// Effect of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepTaken {
-    /// Somebody should hear of it: it is new or worse, and not shelved.
+    /// Whether to alert people: the alarm is new or worse, and not shelved.
     pub is_heard: bool,
-    /// Nobody wants to hear of the alarm now.
+    /// Whether the alarm is shelved.
     pub is_shelved: bool,
-    /// The worst level of the alarm since it was raised.
+    /// Worst level of the alarm since it was raised.
     pub worst: Level,
 }
 
-/// All alarms that are not over: cleared and acknowledged ones are.
+/// All alarms that are not over. An alarm is over once it is cleared and acknowledged, and not shelved.
 #[derive(Debug, Default)]
 pub struct AlarmList {
     alarms: BTreeMap<(Arc<str>, Arc<str>), Alarm>,
 }
 
 impl AlarmList {
-    /// Takes a step that was recorded, by the clock that it was recorded by: [`AlarmList::go_on`] follows the last.
+    /// Applies a recorded step, by the clock at its recording. Call [`AlarmList::go_on`] after the last one.
     pub fn take(&mut self, step: &AlarmStep) -> StepTaken {
         self.take_at(step, (step.receive_time, Duration::ZERO))
     }
 
-    /// Takes a step at an instant. A verdict may be of another time, by a clock that has been set since: whether the
-    /// alarm is shelved is asked for the instant at which it is told.
+    /// Applies a step at an instant. The step may have another time, from a clock that has been set since; whether
+    /// the alarm is shelved is decided at this instant.
     pub fn take_at(&mut self, step: &AlarmStep, clocks: BothClocks) -> StepTaken {
         let key = (step.channel.clone(), step.rule.clone());
         if let Some(alarm) = self.alarms.get_mut(&key) {
-            // Not to come back with a clock that is set back.
+            // An ended shelf must not return if the clock is set back.
             alarm.shelved.take_if(|shelf| shelf.is_over(clocks));
         }
         let worst = self.alarms.get(&key).map_or(Level::Normal, |alarm| alarm.levels.1);
@@ -248,7 +248,7 @@ impl AlarmList {
                 let is_worse = *to > alarm.levels.0;
                 let is_worst = *to > alarm.levels.1;
                 alarm.levels = (*to, alarm.levels.1.max(*to));
-                // Whoever acknowledged a warning has not seen that it became critical, or came back.
+                // A person who acknowledged a warning has not seen it become critical, or return.
                 if is_worst || *from == Level::Normal {
                     alarm.acknowledged = None;
                 }
@@ -284,7 +284,7 @@ impl AlarmList {
         taken
     }
 
-    /// Names the state of an alarm, or forgets it if it is over.
+    /// Updates the state of an alarm, or removes it if it is over.
     fn tidy(&mut self, key: &(Arc<str>, Arc<str>)) {
         let Some(alarm) = self.alarms.get_mut(key) else { return };
         alarm.state = match (alarm.levels.0, &alarm.acknowledged) {
@@ -298,10 +298,10 @@ impl AlarmList {
         };
     }
 
-    /// The step by which someone acknowledges an alarm.
+    /// Creates the step by which a person acknowledges an alarm.
     ///
     /// # Errors
-    /// There is none, or it was already.
+    /// Returns an error if there is no such alarm, or it is acknowledged already.
     pub fn acknowledge(
         &self,
         (rule, channel): (&str, &str),
@@ -316,10 +316,10 @@ impl AlarmList {
         Ok(alarm.step(now, StepKind::Acknowledged { by: by.to_owned(), note: note.to_owned() }))
     }
 
-    /// The step by which someone shelves an alarm for `span_ns`.
+    /// Creates the step by which a person shelves an alarm for `span_ns`.
     ///
     /// # Errors
-    /// There is none, or the time makes no sense.
+    /// Returns an error if there is no such alarm, or the duration is not allowed.
     pub fn shelve(
         &self,
         (rule, channel): (&str, &str),
@@ -336,10 +336,10 @@ impl AlarmList {
         Ok(alarm.step(now, StepKind::Shelved { by: by.to_owned(), note: note.to_owned(), until }))
     }
 
-    /// The step by which someone takes it down again.
+    /// Creates the step by which a person unshelves an alarm.
     ///
     /// # Errors
-    /// There is none, or it is not shelved.
+    /// Returns an error if there is no such alarm, or it is not shelved.
     pub fn unshelve(&self, (rule, channel): (&str, &str), by: &str, now: i64) -> Result<AlarmStep, ActError> {
         words(by, "")?;
         let alarm = self.find(rule, channel)?;
@@ -354,19 +354,19 @@ impl AlarmList {
         self.alarms.get(&(Arc::from(channel), Arc::from(rule))).ok_or_else(missing)
     }
 
-    /// An alarm that is not over.
+    /// Returns an alarm, or `None` if there is none or it is over.
     pub fn get(&self, rule: &str, channel: &str) -> Option<&Alarm> {
         self.find(rule, channel).ok()
     }
 
-    /// Level of an alarm, and why: what a limit goes on from after a restart.
+    /// Returns the level of an alarm and the reason, from which a limit resumes after a restart.
     pub fn told(&self, rule: &str, channel: &str) -> Option<(Level, Option<Why>)> {
         let alarm = self.find(rule, channel).ok()?;
         Some((alarm.levels.0, alarm.why.and_then(Why::from_name)))
     }
 
-    /// Goes on at a start, behind the steps that were recorded: shelves whose time is over go, and the others last no
-    /// longer than was said, even if the clock is behind.
+    /// Continues at a start, after the recorded steps were applied: removes ended shelves, and lets the others last
+    /// no longer than requested, even if the clock is behind.
     pub fn go_on(&mut self, (now, steady): BothClocks) {
         for shelf in self.alarms.values_mut().filter_map(|alarm| alarm.shelved.as_mut()) {
             let left = duration(shelf.until.0.saturating_sub(now)).min(shelf.span);
@@ -375,8 +375,8 @@ impl AlarmList {
         self.pass((now, steady));
     }
 
-    /// Shelves whose time is over go. Returns the channels and limits of those that had to go before the clock, which
-    /// was set back, says so.
+    /// Removes ended shelves. Returns the channels and limits of those that ended before their time by the wall
+    /// clock, which was set back.
     pub fn pass(&mut self, clocks: BothClocks) -> Vec<(Arc<str>, Arc<str>)> {
         let over = |alarm: &Alarm| alarm.shelved.as_ref().is_some_and(|shelf| shelf.is_over(clocks));
         let keys: Vec<_> = self.alarms.iter().filter(|(_, alarm)| over(alarm)).map(|(key, _)| key.clone()).collect();
@@ -391,7 +391,7 @@ impl AlarmList {
         early
     }
 
-    /// All, worst first, then newest.
+    /// Returns all alarms: those in need of action first, then by worst level, then newest first.
     pub fn list(&self) -> Vec<Alarm> {
         let mut alarms: Vec<Alarm> = self.alarms.values().cloned().collect();
         let key = |alarm: &Alarm| {
@@ -409,7 +409,7 @@ impl Alarm {
     }
 }
 
-/// So many nanoseconds; none if they are fewer than none.
+/// Converts nanoseconds to a duration; negative values become zero.
 fn duration(ns: i64) -> Duration {
     Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
 }
@@ -451,12 +451,12 @@ mod tests {
         assert_eq!(states(&book), [("acknowledged", "warning", "warning", 1)]);
         let again = book.acknowledge(("r", "a.b"), ("Bob", ""), 3);
         assert_eq!(again, Err(ActError::Already { by: "Ada".into() }));
-        // Worse than what was acknowledged: it wants to be known again.
+        // Worse than what was acknowledged, so it needs another acknowledgement.
         assert!(book.take(&level(4, Warning, Critical)).is_heard);
         assert_eq!(states(&book), [("raised", "critical", "critical", 1)]);
         assert!(!book.take(&level(5, Critical, Normal)).is_heard);
         assert_eq!(states(&book), [("cleared", "normal", "critical", 1)]);
-        // Again before anybody knew: the same alarm.
+        // Raised again before it was acknowledged: the same alarm.
         assert!(book.take(&level(6, Normal, Warning)).is_heard);
         assert_eq!(states(&book), [("raised", "warning", "critical", 1)]);
         assert!(!book.take(&level(7, Warning, Normal)).is_heard);
@@ -490,7 +490,7 @@ mod tests {
         ));
     }
 
-    /// A book with an alarm that was shelved at 100 s for 60 s, when the steady clock was at 500 s.
+    /// Returns a list with an alarm that was shelved at 100 s for 60 s, when the steady clock was at 500 s.
     fn shelved() -> AlarmList {
         let mut book = AlarmList::default();
         book.take(&level(100 * S, Level::Normal, Level::Warning));
@@ -509,13 +509,13 @@ mod tests {
 
     #[test]
     fn a_shelf_is_over_by_whichever_clock_says_so_first() {
-        // The clock is set back: it lasts as long as was said.
+        // The clock is set back: the shelf lasts for its duration.
         let mut book = shelved();
         assert!(book.pass(at(10, 501)).is_empty() && book.pass(at(68, 559)).is_empty() && is_shelved(&book));
         let of: (Arc<str>, Arc<str>) = ("a.b".into(), "r".into());
         assert_eq!(book.pass(at(69, 560)), [of]);
         assert!(!is_shelved(&book));
-        // The clock is set forward: it is over.
+        // The clock is set forward: the shelf ends.
         let mut book = shelved();
         assert!(book.pass(at(159, 501)).is_empty() && is_shelved(&book));
         assert!(book.pass(at(160, 501)).is_empty() && !is_shelved(&book));
@@ -523,12 +523,12 @@ mod tests {
 
     #[test]
     fn a_shelf_lasts_no_longer_than_was_said_after_a_start_by_whatever_clock() {
-        // By the clock, by which the start is, and the steady clocks when it is shelved for the last time and no more.
+        // Wall clock at the start, and the last second by the steady clock at which it is still shelved.
         for (now, last) in [(110, 49), (100, 59), (10, 59), (-1_000, 59)] {
             let mut book = shelved();
             book.go_on(at(now, 7));
             assert!(is_shelved(&book), "{now}");
-            // Behind all the while: the steady clock alone counts.
+            // The wall clock stays behind, so only the steady clock counts.
             book.pass(at(now.min(20), 7 + last));
             assert!(is_shelved(&book), "{now}");
             book.pass(at(now.min(20), 7 + last + 1));
@@ -536,7 +536,7 @@ mod tests {
         }
         let mut book = shelved();
         book.go_on(at(10, 7));
-        // The clock is set right.
+        // The clock is corrected.
         book.pass(at(160, 8));
         assert!(!is_shelved(&book));
         let mut book = shelved();
@@ -547,15 +547,16 @@ mod tests {
     #[test]
     fn what_is_told_is_shelved_or_heard_by_the_instant_at_which_it_is_told() {
         use Level::{Critical, Warning};
-        // Judged by a clock that was ahead and has been set back: shelved, though its own time is past the end.
+        // Judged by a clock that was ahead and has been set back: shelved, though the step's own time is after the
+        // end.
         let mut book = shelved();
         let taken = book.take_at(&level(7_300 * S, Warning, Critical), at(101, 501));
         assert!(taken.is_shelved && !taken.is_heard && is_shelved(&book));
-        // The clock was set back, and what was said is over: heard, though the clock is before the end.
+        // The clock was set back, and the duration is over: alerted, though the clock is before the end.
         let mut book = shelved();
         let taken = book.take_at(&level(70 * S, Warning, Critical), at(70, 560));
         assert!(!taken.is_shelved && taken.is_heard);
-        // What was over once stays over where the rows are read again, by a clock that was ahead and is set back.
+        // An ended shelf stays ended when the rows are read again, by a clock that was ahead and is set back.
         let mut book = shelved();
         book.take(&level(7_300 * S, Warning, Critical));
         book.take(&level(101 * S, Critical, Warning));

@@ -1,6 +1,5 @@
-//! `strongback.alarms`: a row for each step in the life of an alarm. `strongback.late`: rows
-//! that were judged after their turn, or not; and those that came too late for a derived channel. `strongback.judged`: up
-//! to where limits have judged.
+//! `strongback.alarms`: a row for each step of an alarm. `strongback.late`: rows that were judged late or not at all,
+//! and rows that were too late for a derived channel. `strongback.judged`: marks up to which limits have judged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,19 +17,19 @@ const ALARMS: &str = "strongback.alarms";
 const LATE: &str = "strongback.late";
 const JUDGED: &str = "strongback.judged";
 
-/// A row of a stream, and when it was judged, if it was.
+/// Row of a stream, and the time at which it was judged, if it was.
 pub type Late = (StreamId, u64, Option<i64>);
 
-/// Up to where limits have judged, nanoseconds since 1970 UTC by the clock of reception.
+/// Mark up to which limits have judged, nanoseconds since 1970 UTC by the clock of reception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What was received before was judged.
+    /// Receive time before which everything was judged.
     pub judged_until: i64,
-    /// Since when they were at work, in this opening of the store.
+    /// Time since which limits were running, in this opening of the store.
     pub since: i64,
 }
 
-/// Most rows of a history that are read: the newest.
+/// Max rows of a history that are read, the newest ones.
 const ROWS_MAX: u64 = 200_000;
 
 /// Channels of `strongback.alarms`.
@@ -47,8 +46,8 @@ const CHANNELS: [(&str, ChannelType); 13] = [
     ("by", ChannelType::String),
     ("note", ChannelType::String),
     ("until", ChannelType::I64),
-    // The store takes a frame of one `time` with the same values for the same frame sent twice. An alarm that comes and
-    // goes while the clock of its source stands still is none.
+    // The store takes frames of equal `time` and values for one frame sent twice. Steps of an alarm that toggles
+    // while its source's clock stands still must stay distinct.
     ("number", ChannelType::U64),
 ];
 
@@ -74,7 +73,7 @@ fn append(ingest: &Ingest, batch: &FrameBatch) -> Result<Ticket, Reject> {
     Ok(generation.ticket(appended.commit))
 }
 
-/// The cells of a step; empty texts are left out.
+/// Returns the cells of a step, without empty texts.
 fn cells(step: &AlarmStep) -> Vec<(&'static str, Value<'_>)> {
     let mut cells = vec![
         ("channel", Value::String(&step.channel)),
@@ -106,11 +105,11 @@ fn cells(step: &AlarmStep) -> Vec<(&'static str, Value<'_>)> {
     cells
 }
 
-/// Appends steps to `strongback.alarms`, each with its number, which no other step of the store has, and to
-/// `strongback.judged` up to where all was judged.
+/// Appends steps to `strongback.alarms`, each with a number that is unique in the store, and the mark to
+/// `strongback.judged`.
 ///
 /// # Errors
-/// The store refuses them.
+/// Returns an error if the store refuses them.
 pub fn record(ingest: &Ingest, steps: &[(u64, AlarmStep)], mark: Option<Mark>) -> Result<Ticket, Reject> {
     let mut batch = FrameBatch::new();
     if !steps.is_empty() {
@@ -141,11 +140,12 @@ fn add(ingest: &Ingest, steps: &[(u64, AlarmStep)], batch: &mut FrameBatch) -> R
     Ok(())
 }
 
-/// Appends to `strongback.late` rows that had another turn than that of their reception: when, nanoseconds since 1970 UTC,
-/// or none if they were not judged. `derived`: for which evaluation of a derived channel they came too late.
+/// Appends rows to `strongback.late` that had a turn other than their reception: the turn in nanoseconds since 1970
+/// UTC, or `None` if they were not judged. `derived` is the evaluation of a derived channel for which they were too
+/// late.
 ///
 /// # Errors
-/// The store refuses them.
+/// Returns an error if the store refuses them.
 pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i64) -> Result<(), Reject> {
     let channels = [
         ("stream", ChannelType::U32),
@@ -170,7 +170,7 @@ pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i
     append(ingest, &batch).map(drop)
 }
 
-/// Hands over the rows of one of these streams, from its newest `most` on.
+/// Calls `each` with the newest `most` rows of one of these streams, in order.
 fn rows(view: &View, table: &str, most: u64, mut each: impl FnMut(AlarmRow<'_>)) -> Result<(), ScanError> {
     let own = |stream: &&Stream| stream.key.table == table && stream.key.tags.is_empty();
     let catalog = view.catalog();
@@ -232,10 +232,10 @@ impl<'a> AlarmRow<'a> {
     }
 }
 
-/// Hands over the steps that were recorded, oldest first; returns the first number that none of them has.
+/// Calls `each` with the recorded steps, oldest first. Returns the first unused number.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn steps(view: &View, mut each: impl FnMut(&AlarmStep)) -> Result<u64, ScanError> {
     let mut next = 0;
     rows(view, ALARMS, ROWS_MAX, |row| {
@@ -249,10 +249,10 @@ pub fn steps(view: &View, mut each: impl FnMut(&AlarmStep)) -> Result<u64, ScanE
     Ok(next)
 }
 
-/// Up to where limits have judged, as it was marked last.
+/// Returns the newest mark, or `None` if there is none.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn mark(view: &View) -> Result<Option<Mark>, ScanError> {
     let mut found = None;
     rows(view, JUDGED, 1, |row| {
@@ -263,20 +263,19 @@ pub fn mark(view: &View) -> Result<Option<Mark>, ScanError> {
     Ok(found)
 }
 
-/// Rows that had another turn than that of their reception.
+/// Rows with a turn other than their reception.
 #[derive(Debug, Default)]
 pub struct LateRows {
-    /// Which; none: it was not judged.
+    /// Turn of each row; `None` if it was not judged.
     pub turns: HashMap<(StreamId, u64), Option<i64>>,
-    /// Where there are more than are read: since when all of them are known, nanoseconds since 1970 UTC by the clock of
-    /// reception.
+    /// Receive time since which all of them are known, if there are more than are read, nanoseconds since 1970 UTC.
     pub known_from: Option<i64>,
 }
 
-/// The newest rows that had another turn than that of their reception: [`ROWS_MAX`] of `strongback.late`.
+/// Returns the rows with a turn other than their reception, from the newest [`ROWS_MAX`] of `strongback.late`.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn late(view: &View) -> Result<LateRows, ScanError> {
     late_of(view, ROWS_MAX)
 }
@@ -301,10 +300,10 @@ fn late_of(view: &View, most: u64) -> Result<LateRows, ScanError> {
     Ok(LateRows { turns: found, known_from: first.filter(|(row, _)| *row > 0).map(|(_, received)| received) })
 }
 
-/// The rows that came too late for an evaluation of a derived channel.
+/// Returns the rows that were too late for an evaluation of a derived channel.
 ///
 /// # Errors
-/// A scan that ends early.
+/// Returns an error if a scan ends early.
 pub fn late_for(view: &View, derived: &str) -> Result<HashSet<(StreamId, u64)>, ScanError> {
     let mut found = HashSet::new();
     rows(view, LATE, ROWS_MAX, |row| {

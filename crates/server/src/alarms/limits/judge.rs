@@ -1,6 +1,7 @@
-//! All limits over all channels they are about: frames in the order of reception in, changes of level out.
+//! All limits over all their channels: takes frames in the order of reception, and returns changes of level.
 //!
-//! Pure: live, in replay and over the past it is fed in the same order (see [`crate::reception::order`]), and says the same.
+//! Pure: live, in replay and over the past it gets frames in the same order (see [`crate::reception::order`]), and
+//! gives the same results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,20 +13,20 @@ use super::rule::{Context, Level, Rule, Why};
 use crate::reception;
 use crate::reception::value::LimitValue;
 
-/// Most channels under limits, each limit counted: about 450 bytes each.
+/// Max channels under limits, counted once per limit: about 450 bytes each.
 pub const MACHINES_MAX: usize = 200_000;
 
-/// A frame as limits see it.
+/// Frame as limits see it.
 pub type LimitFrame = reception::TappedFrame<LimitValue>;
 
-/// What changed, of which channel under which limit.
+/// Change of a channel under a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Name of the limit.
     pub rule: Arc<str>,
     /// Full name of the channel.
     pub channel: Arc<str>,
-    /// The change.
+    /// Change of level.
     pub change: LevelChange,
 }
 
@@ -36,18 +37,18 @@ struct Judged {
     machine: LimitState,
 }
 
-/// A channel that says whether limits hold.
+/// Channel that decides whether limits apply.
 #[derive(Debug)]
 struct Switch {
     channel: String,
-    /// Its newest reading, and when it was received.
+    /// Newest reading, and its receive time.
     reading: Option<(LimitValue, i64)>,
-    /// What is judged only while it says so.
+    /// Indexes of what is judged only while it allows it.
     judged: Vec<usize>,
 }
 
 impl Switch {
-    /// Takes a reading; returns what changes by it.
+    /// Takes a reading. Returns the changes that it causes.
     fn turn(
         &mut self,
         reading: &LimitValue,
@@ -72,7 +73,7 @@ impl Switch {
     }
 }
 
-/// What is done with a channel's readings.
+/// Uses of a channel's readings.
 #[derive(Debug)]
 struct Uses {
     channel: ChannelIndex,
@@ -80,7 +81,7 @@ struct Uses {
     switch: Option<usize>,
 }
 
-/// The limits at work.
+/// All limits with their state.
 #[derive(Debug)]
 pub struct Judge {
     rules: Arc<[Rule]>,
@@ -88,11 +89,11 @@ pub struct Judge {
     judged: Vec<Judged>,
     switches: Vec<Switch>,
     streams: HashMap<StreamId, Vec<Uses>>,
-    /// How many channels of each stream were looked at.
+    /// Number of channels of each stream that were adopted.
     known: HashMap<StreamId, usize>,
-    /// Full names of channels under limits, each with the channel that had it first.
+    /// Full names of channels under limits, each with the first channel of that name.
     named: HashMap<String, ChannelId>,
-    /// What was judged in an opening of the store whose numbers no longer hold, by limit and name.
+    /// Indexes of what was judged before the store was reopened and numbers changed, by limit and name.
     kept: HashMap<(usize, Arc<str>), usize>,
     left_out: u64,
     changes: Vec<LevelChange>,
@@ -100,7 +101,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Of these limits, over no stream yet.
+    /// Creates a judge of these rules, without streams.
     pub fn new(rules: Arc<[Rule]>) -> Self {
         let mut switches: Vec<Switch> = Vec::new();
         for context in rules.iter().filter_map(|rule| rule.context.as_ref()) {
@@ -123,8 +124,8 @@ impl Judge {
         }
     }
 
-    /// Notes the names of a stream's new channels: to be called for all streams that are there before any is adopted, so
-    /// that who has a name does not depend on their order.
+    /// Notes the names of a stream's new channels. Call it for all existing streams before any is adopted, so that
+    /// the owner of a name does not depend on their order.
     pub fn note(&mut self, stream: &Stream) {
         let known = self.known.get(&stream.id).copied().unwrap_or(0);
         for channel in stream.layout.channels.iter().skip(known) {
@@ -136,8 +137,8 @@ impl Judge {
         }
     }
 
-    /// What alarms call a channel: its full name, but where an older channel has that already (`p` of `engine.lox`, and
-    /// `lox.p` of `engine`) with its own name in quotes.
+    /// Returns the name of a channel in alarms: its full name. If an older channel has the same full name (`p` of
+    /// `engine.lox`, and `lox.p` of `engine`), its own name is put in quotes.
     fn label(&self, stream: &Stream, channel: &Channel) -> String {
         let full = stream.key.channel_name(&channel.name);
         match self.named.get(&full) {
@@ -146,8 +147,9 @@ impl Judge {
         }
     }
 
-    /// Looks at a stream that is new, or has new channels, after [`Judge::note`]. `told` says at which level a limit left a
-    /// channel before a restart. If that makes channels wanted: all that are, and how many of them were before.
+    /// Adopts a stream that is new, or has new channels, after [`Judge::note`]. `told` returns the level at which a
+    /// limit left a channel before a restart. If more channels are wanted now, returns all wanted ones, and how many
+    /// of them were wanted before.
     pub fn adopt(
         &mut self,
         stream: &Stream,
@@ -191,11 +193,11 @@ impl Judge {
         Some((wanted.iter().map(|uses| uses.channel).collect(), before))
     }
 
-    /// Ties what is judged to the channel that switches it.
+    /// Registers an entry with the channel that decides whether its limit applies.
     fn switch(&mut self, judged: usize, context: &Context) {
         for switch in self.switches.iter_mut().filter(|switch| switch.channel == context.channel) {
             switch.judged.push(judged);
-            // Without a value of the channel nobody knows.
+            // Without a value of that channel it is not known.
             let Some((reading, received)) = &switch.reading else { continue };
             let Judged { rule, machine, .. } = &mut self.judged[judged];
             machine.context(&self.rules[*rule], context.holds(reading), *received, &mut self.changes);
@@ -203,8 +205,8 @@ impl Judge {
         }
     }
 
-    /// Takes the newest readings that were recorded before the judge began, each with its stream and times: those that say
-    /// whether limits hold first.
+    /// Takes the newest readings recorded before the judge began, each with its stream and times. Readings that
+    /// decide whether limits apply are taken first.
     pub fn prime(&mut self, newest: &[(StreamId, ChannelIndex, (i64, i64), LimitValue)]) {
         for of_switches in [true, false] {
             for (stream, channel, times, reading) in newest {
@@ -226,7 +228,8 @@ impl Judge {
         }
     }
 
-    /// Goes on at an instant of reception, after the record: see [`LimitState::go_on`]. `told` is what alarms say.
+    /// Continues at an instant of reception, after stored data: see [`LimitState::go_on`]. `told` returns the level
+    /// in the alarm list.
     pub fn go_on(&mut self, receive_time: i64, told: impl Fn(&str, &str) -> Option<(Level, Option<Why>)>) {
         for (at, Judged { rule, name, machine }) in self.judged.iter_mut().enumerate() {
             let rule = &self.rules[*rule];
@@ -236,7 +239,7 @@ impl Judge {
         }
     }
 
-    /// The store was opened again: numbers of streams and channels no longer hold, what is known of them does.
+    /// Handles a reopened store: drops the numbers of streams and channels, but keeps their state.
     pub fn forget_numbers(&mut self) {
         self.streams.clear();
         self.known.clear();
@@ -245,7 +248,7 @@ impl Judge {
         self.kept = kept.map(|(at, judged)| ((judged.rule, judged.name.clone()), at)).collect();
     }
 
-    /// A frame; they come in the order of reception.
+    /// Takes a frame; calls must be in the order of reception.
     pub fn frame(&mut self, frame: &LimitFrame) {
         let Some(uses) = self.streams.get(&frame.stream) else { return };
         for (channel, reading) in &frame.readings {
@@ -261,15 +264,15 @@ impl Judge {
         }
     }
 
-    /// Moves all instants of reception by `by_ns`: the clock was set by that, after all that was handed in.
+    /// Shifts all instants of reception by `by_ns`, because the clock was set by that much after the latest frame.
     pub fn leap(&mut self, by_ns: i64) {
         for Judged { rule, machine, .. } in &mut self.judged {
             machine.leap(&self.rules[*rule], by_ns);
         }
     }
 
-    /// Everything received before `receive_time` was handed in: what became due until then, and all that changed since
-    /// the last call, in the order in which it did.
+    /// Advances the clock; everything received before `receive_time` must have been passed in. Returns all changes
+    /// since the last call, including those due until then, in order.
     pub fn pass(&mut self, receive_time: i64) -> Vec<Verdict> {
         for (at, Judged { rule, machine, .. }) in self.judged.iter_mut().enumerate() {
             machine.pass(&self.rules[*rule], receive_time, &mut self.changes);
@@ -278,9 +281,9 @@ impl Judge {
         self.take()
     }
 
-    /// All that changed since the last call, in the order in which it did.
+    /// Returns all changes since the last call, in order.
     pub fn take(&mut self) -> Vec<Verdict> {
-        // Those of one channel under one limit are in order already.
+        // Changes of one channel under one limit are in order already.
         let judged = &self.judged;
         let key = |(at, change): &(usize, LevelChange)| (change.receive_time, &judged[*at].name, judged[*at].rule);
         self.verdicts.sort_by(|a, b| key(a).cmp(&key(b)));
@@ -291,7 +294,7 @@ impl Judge {
         self.verdicts.drain(..).map(named).collect()
     }
 
-    /// Channels under limits, each limit counted, and how many found no room.
+    /// Returns the number of channels under limits, counted once per limit, and how many did not fit.
     pub fn counts(&self) -> (usize, u64) {
         (self.judged.len(), self.left_out)
     }
@@ -382,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Frames with jitter between reception and arrival; what is past its turn is judged late in both.
+    /// Frames with jitter between reception and arrival; those past their turn are judged late in both.
     #[test]
     fn live_and_the_past_say_the_same_however_the_clock_ticks() {
         let (mut told, mut late, mut slow, mut fast) = (0, 0, 0, 0);
@@ -405,7 +408,7 @@ mod tests {
             let mut arrivals: Vec<(i64, LimitFrame)> =
                 frames.iter().map(|frame| (frame.receive_time + random.i64(0..14) * MS, frame.clone())).collect();
             arrivals.sort_by_key(|(arrival, _)| *arrival);
-            // Rows of a stream are those of its arrival.
+            // Rows of a stream are numbered in the order of arrival.
             let (mut live, mut order, mut verdicts) = (judge(), Order::default(), Vec::new());
             let mut stored: Vec<LimitFrame> = Vec::new();
             for (row, (now, mut frame)) in arrivals.into_iter().enumerate() {
@@ -439,7 +442,7 @@ mod tests {
         assert!(slow > 100 && fast > 100, "{slow} {fast}");
     }
 
-    /// The same values, with a clock that is set at some moment: what is told is the same, by the new clock.
+    /// The same values, with a clock that is set at some moment: the reports are the same, by the new clock.
     #[test]
     fn a_clock_that_is_set_changes_no_verdict() {
         const S: i64 = 1_000_000_000;

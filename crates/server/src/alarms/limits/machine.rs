@@ -1,51 +1,53 @@
-//! One channel under one limit: values in, changes of level out. Pure, and the same whenever it is asked.
+//! One channel under one limit: takes values, and returns changes of level. Pure, and independent of when it is
+//! polled.
 //!
-//! The channel has a time line of its own: the `time` of its newest value, which never falls, goes on with the clock of
-//! reception. What becomes due between two values (a value that stays beyond a bound, a channel that falls silent) is
-//! stamped with the instant at which it became due on that line, whether the next value or the clock brings it to light.
+//! Each channel has its own time line: the `time` of its newest value, which never decreases, advanced by the clock
+//! of reception. Events between two values (a value that stays beyond a bound, a channel that goes silent) have the
+//! instant on that line at which they became due, whether the next value or the clock reveals them.
 
 use super::rate::{ChannelRate, Off};
 use super::rule::{Level, Rule, TROUBLE, Why};
 use crate::reception::value::LimitValue;
 
-/// A change of level.
+/// Change of level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelChange {
-    /// When, on the channel's time line: nanoseconds since 1970 UTC.
+    /// Time of the change on the channel's time line, nanoseconds since 1970 UTC.
     pub time: i64,
-    /// The same instant by the clock of reception.
+    /// Same instant by the clock of reception.
     pub receive_time: i64,
-    /// The level before.
+    /// Level before.
     pub from: Level,
-    /// The level from then on.
+    /// Level from then on.
     pub to: Level,
-    /// Why, unless all is well.
+    /// Reason, unless the new level is normal.
     pub why: Option<Why>,
-    /// The value that decided, or the newest before silence, or the rate in Hz that did.
+    /// Deciding value: that beyond a bound, the newest before silence, or the rate in Hz.
     pub value: Option<LimitValue>,
-    /// The bound that it passed.
+    /// Bound that was passed.
     pub bound: Option<f64>,
 }
 
-/// What is known of the channel.
+/// State of a channel under a limit.
 #[derive(Clone, Debug)]
 pub struct LimitState {
     /// `time` and `receive_time` of the newest value.
     newest: Option<(i64, i64)>,
     value: Option<LimitValue>,
-    /// Since when values are at least at each level.
+    /// Time since which values are at each level or above.
     since: [Option<i64>; TROUBLE.len()],
     /// Level of the values, once they persisted.
     of_values: Level,
     is_stale: bool,
     rate: ChannelRate,
-    /// Whether the limit holds now; none while its context has no value: nothing is judged, and what was told stays.
+    /// Whether the limit applies; `None` until its context has a value. Until then nothing is judged, and a reported
+    /// level stays.
     holds: Option<bool>,
     told: (Level, Option<Why>),
 }
 
 impl LimitState {
-    /// Of a limit that holds from the start, or as its context says later.
+    /// Creates the state of a limit that applies from the start, or once its context says so.
     pub fn new(rule: &Rule) -> Self {
         LimitState {
             newest: None,
@@ -59,13 +61,13 @@ impl LimitState {
         }
     }
 
-    /// Goes on at a level that was told before a restart.
+    /// Resumes at a level that was reported before a restart.
     pub fn resume(&mut self, rule: &Rule, level: Level, why: Option<Why>) {
         self.told = (level, why);
         match why {
             Some(Why::Stale) => {
                 self.is_stale = true;
-                // A silence is no worse than its own level: the values were.
+                // A silence has its own level at most, so a higher level is that of the values.
                 let is_worse = rule.stale.is_none_or(|(_, of_silence)| level > of_silence);
                 self.of_values = if is_worse { level } else { Level::Normal };
             }
@@ -74,8 +76,8 @@ impl LimitState {
         }
     }
 
-    /// Takes the newest value that was recorded before the judge began, as if it came at these times: silence counts from
-    /// there. What was told is never lowered by it, as what came after it may not be recorded.
+    /// Takes the newest value recorded before the judge began, as if received at these times; silence counts from
+    /// there. Never lowers the reported level, since later values may not be recorded.
     pub fn prime(
         &mut self,
         rule: &Rule,
@@ -86,7 +88,7 @@ impl LimitState {
         let told = self.told.0;
         self.newest = Some((time, receive_time));
         if self.is_stale || self.rate.off.is_some() {
-            // The level of the values beside that of the silence or the rate, which hid it.
+            // Find the level of the values, which was hidden by that of the silence or the rate.
             let beyond = |at: &usize| rule.bounds[*at].beyond(&value, rule.hysteresis).is_some();
             let hidden = (0..TROUBLE.len()).rev().find(|at| TROUBLE[*at] <= told && beyond(at));
             self.of_values = self.of_values.max(hidden.map_or(Level::Normal, |at| TROUBLE[at]));
@@ -106,8 +108,9 @@ impl LimitState {
         }
     }
 
-    /// Goes on at an instant of reception after a time of which nothing is known: no silence, no rate, and nothing
-    /// persisted, in it. `told` is what was told of the channel: where that is not what was found, the change is told now.
+    /// Continues at an instant of reception after an unknown interval, which counts as neither silence nor a low rate
+    /// nor persistence. `told` is the level reported for the channel; if it differs from the level found, reports the
+    /// change.
     pub fn go_on(&mut self, rule: &Rule, receive_time: i64, told: (Level, Option<Why>), out: &mut Vec<LevelChange>) {
         let Some((newest, received)) = &mut self.newest else { return };
         let by = receive_time.saturating_sub(*received).max(0);
@@ -128,7 +131,7 @@ impl LimitState {
         self.holds == Some(true)
     }
 
-    /// A value; calls come in the order of `receive_time`.
+    /// Takes a value; calls must be in the order of `receive_time`.
     pub fn value(
         &mut self,
         rule: &Rule,
@@ -138,7 +141,7 @@ impl LimitState {
     ) {
         self.pass(rule, receive_time, out);
         let time = self.newest.map_or(time, |(newest, _)| newest.max(time));
-        // Several values of one reception: what persisted among them.
+        // Among several values of one reception, one may have persisted.
         self.persist_until(rule, time, receive_time, out);
         self.newest = Some((time, receive_time));
         self.value = Some(value);
@@ -154,7 +157,7 @@ impl LimitState {
         }
     }
 
-    /// Moves all instants of reception by `by_ns`, and times that were those of reception: the clock was set by that.
+    /// Shifts all instants of reception by `by_ns`, and times equal to them, because the clock was set by that much.
     pub fn leap(&mut self, rule: &Rule, by_ns: i64) {
         if let Some(expected) = &rule.rate {
             self.rate.leap(expected, by_ns);
@@ -168,11 +171,11 @@ impl LimitState {
         }
     }
 
-    /// The clock of reception has passed everything before `receive_time`.
+    /// Advances the clock of reception; everything before `receive_time` must have been passed in.
     pub fn pass(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<LevelChange>) {
         if let Some(expected) = rule.rate.as_ref().filter(|_| self.is_held()) {
             while let Some(end) = self.rate.due(expected, receive_time) {
-                // What became due before comes first.
+                // Report what became due before that first.
                 self.pass_values(rule, end, out);
                 self.rate.close(expected);
                 if let Some((newest, received)) = self.newest {
@@ -183,7 +186,7 @@ impl LimitState {
         self.pass_values(rule, receive_time, out);
     }
 
-    /// Silence, and values that persist.
+    /// Reports silence, and values that persist.
     fn pass_values(&mut self, rule: &Rule, receive_time: i64, out: &mut Vec<LevelChange>) {
         let Some((newest, received)) = self.newest.filter(|_| self.is_held()) else { return };
         let stale = rule.stale.filter(|_| !self.is_stale).map(|(after, _)| after);
@@ -194,7 +197,7 @@ impl LimitState {
                 let at = (newest.saturating_add(after), received.saturating_add(after));
                 self.persist_until(rule, at.0, at.1, out);
                 self.is_stale = true;
-                // What did not persist yet never will.
+                // Values that did not persist before the silence no longer count.
                 for (since, level) in self.since.iter_mut().zip(TROUBLE) {
                     *since = since.filter(|_| level <= self.of_values);
                 }
@@ -204,13 +207,14 @@ impl LimitState {
         }
     }
 
-    /// The context says whether the limit holds, from `receive_time` on.
+    /// Sets whether the limit applies from `receive_time` on, according to its context.
     pub fn context(&mut self, rule: &Rule, holds: bool, receive_time: i64, out: &mut Vec<LevelChange>) {
         if self.holds == Some(holds) {
             return;
         }
         self.pass(rule, receive_time, out);
-        // Before its context had a value, the limit may have held all the time: what was told before a restart stays.
+        // Before its context had a value, the limit may have applied all along, so a level reported before a restart
+        // stays.
         let goes_on = self.holds.is_none() && holds;
         self.holds = Some(holds);
         let Some((newest, received)) = &mut self.newest else {
@@ -220,7 +224,7 @@ impl LimitState {
             }
             return;
         };
-        // The line goes on from here: silence while nobody asked is none.
+        // The time line continues from here: silence while the limit did not apply does not count.
         *newest = newest.saturating_add(receive_time.saturating_sub(*received).max(0));
         *received = receive_time.max(*received);
         let time = *newest;
@@ -240,7 +244,7 @@ impl LimitState {
         self.tell(rule, (time, receive_time), out);
     }
 
-    /// Which levels the newest value is beyond, from `time` on.
+    /// Updates which levels the newest value is beyond, from `time` on.
     fn assess(&mut self, rule: &Rule, time: i64) {
         let Some(value) = &self.value else { return };
         let mut beyond = false;
@@ -251,16 +255,16 @@ impl LimitState {
         }
     }
 
-    /// The level of values at a time, from what persisted until then.
+    /// Sets the level of the values at a time, from what persisted until then.
     fn settle(&mut self, rule: &Rule, time: i64) {
         let persisted = |since: &Option<i64>| since.is_some_and(|since| time.saturating_sub(since) >= rule.persist_ns);
-        // A level that was told before a restart needs no second wait.
+        // A level reported before a restart does not have to persist again.
         let held = |at: usize| self.since[at].is_some() && TROUBLE[at] <= self.of_values;
         let level = (0..TROUBLE.len()).rev().find(|&at| held(at) || persisted(&self.since[at]));
         self.of_values = level.map_or(Level::Normal, |at| TROUBLE[at]);
     }
 
-    /// Tells what persisted before `time`, none of it later than `receive_time`.
+    /// Reports levels that persisted before `time`, none of them later than `receive_time`.
     fn persist_until(&mut self, rule: &Rule, time: i64, receive_time: i64, out: &mut Vec<LevelChange>) {
         let Some((newest, received)) = self.newest.filter(|_| self.is_held() && !self.is_stale) else { return };
         loop {
@@ -275,7 +279,7 @@ impl LimitState {
         }
     }
 
-    /// Tells a change, if there is one.
+    /// Reports a change, if there is one.
     fn tell(&mut self, rule: &Rule, (time, receive_time): (i64, i64), out: &mut Vec<LevelChange>) {
         let stale = rule.stale.filter(|_| self.is_stale).map_or(Level::Normal, |(_, level)| level);
         let off = self.rate.off.zip(rule.rate);
@@ -309,7 +313,7 @@ mod tests {
     use super::super::rule::tests::rule;
     use super::*;
 
-    /// The same worked out instant by instant.
+    /// Naive model, evaluated instant by instant.
     struct Naive {
         value: Option<f64>,
         last: i64,
@@ -379,7 +383,7 @@ mod tests {
             };
             let (mut out, mut wanted, mut next, mut number) = (Vec::new(), Vec::new(), 0, 0.0_f64);
             for now in 0..400_i64 {
-                // The rule counts in milliseconds, so does the naive look.
+                // The rule counts in milliseconds, and so does the naive model.
                 let value = (now == next).then(|| {
                     number = (number + f64::from(random.i8(-9..=9))).clamp(-35.0, 35.0);
                     next = now + if random.u8(0..20) == 0 { random.i64(8..30) } else { random.i64(1..5) };
@@ -395,7 +399,7 @@ mod tests {
             }
             machine.pass(&rule, 400 * ms, &mut out);
             assert!(out.iter().all(|change| change.time - offset == change.receive_time), "seed {seed}");
-            // That silence or a value is why may change without the level.
+            // The reason may change between silence and value while the level stays.
             let levels: Vec<(i64, Level)> =
                 out.iter().filter(|c| c.from != c.to).map(|c| (c.time - offset, c.to)).collect();
             assert_eq!(levels, wanted, "seed {seed}");
@@ -481,7 +485,7 @@ mod tests {
         for (level, value) in [(Level::Critical, 9.5), (Level::Warning, 6.0)] {
             let (mut machine, told) = primed(&rule, (level, Some(Why::Stale)), value);
             assert_eq!(told, []);
-            // It comes back as it was: no second wait, and no lower level between.
+            // The value returns as it was: no second wait, and no lower level in between.
             let told = run(&mut machine, &rule, &[(200, value)]);
             let levels: Vec<_> = told.iter().map(|(_, to, why, _)| (*to, *why)).collect();
             assert_eq!(levels, [(level, Some(Why::High))]);

@@ -1,4 +1,4 @@
-//! Limits over what was recorded: the same judge on the same frames in the same order.
+//! Limits over stored data: the same judge on the same frames in the same order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,20 +14,20 @@ use crate::process::readers::{Leave, ReadError};
 use crate::reception::order::Order;
 use crate::reception::replay::Frames;
 
-/// By how much frames of a stream may have been received in another order than they were appended in.
+/// Max difference between the order of reception and the order of rows within a stream, nanoseconds.
 const HOLD_NS: i64 = 1_000_000_000;
-/// Frames between two looks whether to go on.
+/// Frames between two checks of the time limit.
 const FRAMES_A_LOOK: u64 = 1024;
-/// How often what became due is looked for: what is found does not depend on it.
+/// Interval of checks for what became due; results do not depend on it.
 const PASS_NS: i64 = 100_000_000;
 
-/// What limits say of the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), from nothing known
-/// before it on, and of what did not come until the end of the span or until `now`, whichever was first. `each` is told;
-/// it says whether to go on. Rows that came late have the turn that they had then. Returned is since when all of those are
-/// known, if not since ever.
+/// Judges the frames of a span of `time` (nanoseconds since 1970 UTC, end exclusive), without state from before it,
+/// and silence until the end of the span or until `now`, whichever is first. Calls `each` with each verdict; it
+/// returns whether to continue. Late rows have the turn that they had live. Returns the receive time since which all
+/// late rows are known, or `None` if all are.
 ///
 /// # Errors
-/// A scan that ends early, or its leave has ended.
+/// Returns an error if a scan ends early, or the time limit is reached.
 pub fn judge(
     view: &View,
     rules: Arc<[Rule]>,
@@ -39,7 +39,7 @@ pub fn judge(
     let late = history::late(view)?;
     let mut judge = Judge::new(rules);
     let mut streams: Vec<Frames> = Vec::new();
-    // The next frame of each, the earliest first.
+    // Next frame of each stream, the earliest first.
     let mut heads: BinaryHeap<Reverse<(i64, StreamId, usize)>> = BinaryHeap::new();
     let mut waiting: Vec<Option<LimitFrame>> = Vec::new();
     let judged = || view.catalog().streams.iter().filter(|stream| stream.source != "internal");
@@ -94,7 +94,7 @@ pub fn judge(
     while let Some(frame) = order.pop_before(i64::MAX) {
         judge.frame(&frame);
     }
-    // What became due behind the last frame: the span ends as long after its reception as after its `time`.
+    // What became due after the last frame: the span ends as long after its reception as after its `time`.
     let rest = time.end.saturating_sub(newest_time).max(0);
     let until = newest.saturating_add(rest).min(now).max(newest);
     judge.pass(until).into_iter().all(&mut each);
@@ -132,7 +132,7 @@ mod tests {
         };
         let stream = store.resolve(&spec, T0).expect("a stream").0.id;
         let mut batch = FrameBatch::new();
-        // Each second, but for three of them in between.
+        // Every second, except for three in between.
         for second in (0..10).chain(13..20) {
             let receive_time = T0 + second * S;
             batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
@@ -151,7 +151,7 @@ mod tests {
         };
         let between = [(11, "warning"), (13, "normal")];
         let all = [between[0], between[1], (21, "warning")];
-        // As when it was live.
+        // The same as live.
         assert_eq!(stale_at(i64::MAX, T0 + 1_000 * S), all);
         assert_eq!(stale_at(i64::MAX, T0 + 21 * S), between);
         assert_eq!(stale_at(T0 + 30 * S, T0 + 1_000 * S), all);

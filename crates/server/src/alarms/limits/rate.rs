@@ -1,27 +1,27 @@
-//! How often a channel's values come, against what is expected: pure, and the same whenever it is asked.
+//! Rate of a channel's values, compared with the expected one. Pure, and independent of when it is polled.
 //!
-//! Values are counted by their reception in steps, ten a window, that begin at multiples of a step since 1970: whoever
-//! counts the same values gets the same steps, wherever they begin. At the end of each step the rate is what the window
-//! before it holds, its end with it, divided by its length.
+//! Values are counted by reception in steps, ten per window, that begin at multiples of a step since 1970. So the
+//! same values give the same steps wherever counting begins. At the end of each step the rate is the number of values
+//! in the window before it, its end included, divided by its length.
 
 use super::rule::{Level, Why};
 
-/// Steps of a window.
+/// Steps per window.
 const STEPS: usize = 10;
 
-/// What rate is expected.
+/// Expected rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateBounds {
     low: Option<f64>,
     high: Option<f64>,
-    /// Length of a step in nanoseconds.
+    /// Length of a step, nanoseconds.
     step_ns: i64,
-    /// How much it matters.
+    /// Level of a rate out of bounds.
     pub level: Level,
 }
 
 impl RateBounds {
-    /// Not below `low`, not above `high` (both in Hz), counted over `window_ns`.
+    /// Creates bounds: not below `low`, not above `high` (both in Hz), counted over `window_ns`.
     pub fn new(low: Option<f64>, high: Option<f64>, window_ns: i64, level: Level) -> Self {
         RateBounds { low, high, step_ns: (window_ns / STEPS as i64).max(1), level }
     }
@@ -30,45 +30,45 @@ impl RateBounds {
         self.step_ns.saturating_mul(STEPS as i64)
     }
 
-    /// Why a rate is wrong, and by which bound.
+    /// Returns why a rate is out of bounds, and the bound, or `None` if it is within.
     fn beyond(&self, rate_hz: f64) -> Option<(Why, f64)> {
         let low = self.low.filter(|low| rate_hz < *low).map(|low| (Why::Slow, low));
         low.or_else(|| self.high.filter(|high| rate_hz > *high).map(|high| (Why::Fast, high)))
     }
 }
 
-/// A rate that is not as expected.
+/// Rate out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Off {
-    /// Slow or fast.
+    /// Direction: slow or fast.
     pub why: Why,
-    /// The rate when that was found, in Hz; none: it was before a restart.
+    /// Rate when it was found, in Hz; `None` if that was before a restart.
     pub rate_hz: Option<f64>,
-    /// The bound, in Hz.
+    /// Bound that was passed, in Hz.
     pub bound: Option<f64>,
 }
 
-/// What is known of a channel's rate.
+/// State of a channel's rate.
 #[derive(Clone, Debug, Default)]
 pub struct ChannelRate {
-    /// Since when values are counted; none: not yet.
+    /// Receive time since which values are counted; `None` before that.
     since: Option<i64>,
-    /// Whether the first value is still to come, from which on they are counted.
+    /// Whether counting begins with the first value, which has not arrived yet.
     waits: bool,
-    /// End of the step that is being counted.
+    /// End of the step in progress.
     end: i64,
     open: u32,
-    /// The steps before it, in a ring.
+    /// Counts of the steps before it, in a ring.
     counts: [u32; STEPS],
     oldest: usize,
-    /// Steps in a row at whose end the rate was as expected.
+    /// Consecutive steps at whose end the rate was as expected.
     well: usize,
-    /// How it is off.
+    /// Deviation of the rate, if it is out of bounds.
     pub off: Option<Off>,
 }
 
 impl ChannelRate {
-    /// Counts from an instant of reception on (nanoseconds since 1970 UTC), if it does not yet.
+    /// Begins counting at an instant of reception (nanoseconds since 1970 UTC), unless it has begun.
     pub fn begin(&mut self, expected: &RateBounds, receive_time: i64) {
         if self.since.is_none() || std::mem::take(&mut self.waits) {
             self.since = Some(receive_time);
@@ -77,16 +77,16 @@ impl ChannelRate {
         }
     }
 
-    /// Goes on at an instant of reception after a time of which nothing is known: a window without a value from there on is
-    /// judged; where a value comes before, it is the first that counts. How the rate was off stays.
+    /// Continues at an instant of reception after an unknown interval. A window without any value from there on is
+    /// judged; if a value arrives earlier, counting begins with it. A deviation found before stays.
     pub fn go_on(&mut self, expected: &RateBounds, receive_time: i64) {
         *self = ChannelRate { off: self.off, ..ChannelRate::default() };
         self.begin(expected, receive_time);
         self.waits = true;
     }
 
-    /// Moves all instants by `by_ns`: the clock of reception was set by that. The step that is being counted ends where one
-    /// does by the new clock, so that it is longer by less than a step.
+    /// Shifts all instants by `by_ns`, because the clock of reception was set by that much. The step in progress is
+    /// extended by less than a step, to end at a multiple of a step by the new clock.
     pub fn leap(&mut self, expected: &RateBounds, by_ns: i64) {
         let Some(since) = &mut self.since else { return };
         *since = since.saturating_add(by_ns);
@@ -94,26 +94,27 @@ impl ChannelRate {
         self.end = before.saturating_add(1).saturating_mul(expected.step_ns);
     }
 
-    /// A value; what was [due](Rate::due) before its reception was closed before.
+    /// Counts a value. Steps that were [due](ChannelRate::due) before its reception must be closed already.
     pub fn count(&mut self) {
         self.open = self.open.saturating_add(1);
     }
 
-    /// The end of the next step, if everything received before `receive_time` is counted and that is enough for it.
+    /// Returns the end of the step in progress, if it is before `receive_time`. Everything received before
+    /// `receive_time` must have been counted.
     pub fn due(&mut self, expected: &RateBounds, receive_time: i64) -> Option<i64> {
         let since = self.since?;
         let is_silent = self.open == 0 && self.counts == [0; STEPS];
         let is_settled = expected.low.is_some() == self.off.is_some();
         let judged_ns = expected.window_ns().saturating_add(expected.step_ns);
         if is_silent && is_settled && self.end.saturating_sub(judged_ns) >= since {
-            // It was judged with nothing in the window: nothing changes before the next value.
+            // It was judged with an empty window: nothing changes before the next value.
             let passed = receive_time.saturating_sub(self.end).div_euclid(expected.step_ns);
             self.end = self.end.saturating_add(passed.max(0).saturating_mul(expected.step_ns));
         }
         (self.end < receive_time).then_some(self.end)
     }
 
-    /// Closes the step that ends there.
+    /// Closes the step in progress, and judges the rate at its end.
     pub fn close(&mut self, expected: &RateBounds) {
         self.counts[self.oldest] = std::mem::take(&mut self.open);
         self.oldest = (self.oldest + 1) % STEPS;
@@ -133,7 +134,7 @@ impl ChannelRate {
             }
             None => {
                 self.well = (self.well + 1).min(STEPS);
-                // It must hold for a whole window, or a rate at the bound would come and go.
+                // The rate must be as expected for a whole window, or one near the bound would toggle.
                 if self.well == STEPS {
                     self.off = None;
                 }
@@ -148,7 +149,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// When it was off how, from the times of all values, looked at step by step.
+    /// Returns when the rate changed between in and out of bounds, computed step by step from the times of all
+    /// values.
     fn naive(expected: &RateBounds, received: &[i64], until: i64) -> Vec<(i64, Option<Why>)> {
         let (step, window) = (expected.step_ns, expected.step_ns * STEPS as i64);
         let (mut told, mut off, mut well) = (Vec::new(), None, 0);
@@ -179,10 +181,10 @@ mod tests {
             let expected = RateBounds::new(low, high, 200 * MS, Level::Warning);
             let (mut at, mut received) = (random.i64(0..1_000) * MS, Vec::new());
             while received.len() < 600 {
-                // 100 Hz, slower, faster, or silent for long.
+                // 100 Hz, slower, faster, or a long silence.
                 let (period, count) = [(10, 60), (17, 40), (6, 80), (4_000, 1)][random.usize(0..4)];
                 for _ in 0..count {
-                    // Often just at the end of a step.
+                    // Often exactly at the end of a step.
                     at += random.i64(period / 2..=period * 3 / 2) * MS;
                     received.push(at);
                 }
@@ -201,7 +203,7 @@ mod tests {
             };
             let mut clock = received[0];
             for &at in &received {
-                // The clock is asked now and then between two values.
+                // The clock is sometimes polled between two values.
                 while random.bool() && clock < at {
                     clock = random.i64(clock..=at);
                     pass(&mut rate, clock);

@@ -1,4 +1,5 @@
-//! What is too low, too high, a state that should not be, or too old: `[[limit]]` of the configuration.
+//! Limits for values that are too low, too high, in a wrong state, too old, or at a wrong rate: `[[limit]]` of the
+//! configuration.
 
 use serde::{Deserialize, Serialize};
 use strongback_store::Pattern;
@@ -6,31 +7,31 @@ use strongback_store::Pattern;
 use super::rate::RateBounds;
 use crate::reception::value::LimitValue;
 
-/// Longest list of states of one level.
+/// Max states in the list of one level.
 const STATES_MAX: usize = 256;
-/// Longest time over which values are counted, in milliseconds: a day.
+/// Max window over which values are counted, in milliseconds: a day.
 const RATE_WINDOW_MS_MAX: f64 = 86_400_000.0;
 
-/// How much it matters that a limit is passed.
+/// Severity of a passed limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// All is well.
+    /// No limit passed.
     #[default]
     Normal,
-    /// Keep an eye on it.
+    /// Condition to keep an eye on.
     Watch,
-    /// Something is wrong.
+    /// Something wrong.
     Warning,
-    /// Act.
+    /// Condition that requires action.
     Critical,
 }
 
-/// Levels that are trouble, least first.
+/// Levels other than normal, in ascending order.
 pub const TROUBLE: [Level; 3] = [Level::Watch, Level::Warning, Level::Critical];
 
 impl Level {
-    /// As it is written.
+    /// Returns the name of the level.
     pub fn name(self) -> &'static str {
         match self {
             Level::Normal => "normal",
@@ -40,18 +41,18 @@ impl Level {
         }
     }
 
-    /// By its name.
+    /// Returns the level with this name.
     pub fn from_name(name: &str) -> Option<Level> {
         [Level::Normal].into_iter().chain(TROUBLE).find(|level| level.name() == name)
     }
 
-    /// Place among [`TROUBLE`].
+    /// Returns the index in [`TROUBLE`], or `None` for `Normal`.
     pub fn place(self) -> Option<usize> {
         TROUBLE.iter().position(|level| *level == self)
     }
 }
 
-/// A state as it is written: a text, a number or a truth value.
+/// State as configured: a text, a number or a boolean.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 enum State {
@@ -71,29 +72,29 @@ impl State {
     }
 }
 
-/// Where a level begins. At least one key.
+/// Bounds of a level. At least one key is required.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bounds {
-    /// Values below it.
+    /// Lower bound: the level applies below it.
     pub low: Option<f64>,
-    /// Values above it.
+    /// Upper bound: the level applies above it.
     pub high: Option<f64>,
-    /// Values that are one of these: texts, numbers or truth values.
+    /// States to which the level applies: texts, numbers or booleans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     is: Vec<State>,
 }
 
-/// Which side of its bounds a value is on.
+/// Reason of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Below `low`.
+    /// Value below `low`.
     Low,
-    /// Above `high`.
+    /// Value above `high`.
     High,
-    /// One of `is`.
+    /// Value that is one of `is`.
     State,
-    /// No value for `stale_ms`.
+    /// Silence: no value for `stale_ms`.
     Stale,
     /// Fewer values than `rate_hz.low`.
     Slow,
@@ -102,7 +103,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// As it is written.
+    /// Returns the name of the reason.
     pub fn name(self) -> &'static str {
         match self {
             Why::Low => "low",
@@ -114,14 +115,15 @@ impl Why {
         }
     }
 
-    /// By its name.
+    /// Returns the reason with this name.
     pub fn from_name(name: &str) -> Option<Why> {
         [Why::Low, Why::High, Why::State, Why::Stale, Why::Slow, Why::Fast].into_iter().find(|why| why.name() == name)
     }
 }
 
 impl Bounds {
-    /// Why a value is beyond the bounds, and which of them, if it is. `inset` moves low and high inwards.
+    /// Returns why a value is beyond the bounds, and the bound, or `None` if it is within. `inset` moves low and high
+    /// inwards.
     pub fn beyond(&self, reading: &LimitValue, inset: f64) -> Option<(Why, Option<f64>)> {
         if let LimitValue::Number(number) = reading {
             if let Some(high) = self.high.filter(|high| *number > high - inset) {
@@ -135,94 +137,94 @@ impl Bounds {
     }
 }
 
-/// Channel whose value says whether a limit holds now.
+/// Channel whose value decides whether a limit applies.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Its full name, with tags if it has any.
+    /// Full name of the channel, with tags if it has any.
     pub channel: String,
     is: Vec<State>,
 }
 
 impl Context {
-    /// Whether the limit holds while the channel has this value.
+    /// Returns whether the limit applies while the channel has this value.
     pub fn holds(&self, reading: &LimitValue) -> bool {
         self.is.iter().any(|state| state.is(reading))
     }
 }
 
-/// How often values are expected. At least one key.
+/// Expected rate. At least one key is required.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateTable {
-    /// Values a second, at least.
+    /// Min values per second.
     pub low: Option<f64>,
-    /// Values a second, at most.
+    /// Max values per second.
     pub high: Option<f64>,
 }
 
-/// A `[[limit]]` of the configuration.
+/// Table `[[limit]]` of the configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitTable {
-    /// Name of the rule: alarms are known by it and their channel. Default: the patterns.
+    /// Name of the rule; alarms are identified by it and their channel. Default: the patterns.
     pub name: Option<String>,
-    /// Patterns of channels that it is about.
+    /// Patterns of the channels it applies to.
     pub channels: Vec<String>,
-    /// `{ low, high, is = [states] }` of the level watch.
+    /// Bounds of the level watch: `{ low, high, is = [states] }`.
     pub watch: Option<Bounds>,
-    /// The same of the level warning.
+    /// Bounds of the level warning.
     pub warning: Option<Bounds>,
-    /// The same of the level critical.
+    /// Bounds of the level critical.
     pub critical: Option<Bounds>,
-    /// How long values must stay beyond a bound until it counts, in milliseconds. Default 0: at once.
+    /// Time that values must stay beyond a bound before it counts, in milliseconds. Default 0: at once.
     #[serde(default)]
     pub persist_ms: f64,
-    /// How far inside a bound values must come until a passed one is well again, in the unit of the channel. Default 0.
+    /// Distance inside a passed bound that values must reach to clear it, in the unit of the channel. Default 0.
     #[serde(default)]
     pub hysteresis: f64,
     /// Time without a value after which a channel that had one is stale, in milliseconds. Default: never.
     pub stale_ms: Option<f64>,
     /// Level of a stale channel. Default `warning`.
     pub stale: Option<Level>,
-    /// `{ low, high }`: how often a channel's values come, in values a second. Default: not looked at.
+    /// Expected rate of the channel's values, `{ low, high }`, in values per second. Default: not checked.
     pub rate_hz: Option<RateTable>,
-    /// Over which time they are counted, in milliseconds, 10 to a day. Default: 1,000, or as long as ten values take at the
-    /// least bound.
+    /// Window over which values are counted, in milliseconds, 10 to a day. Default: 1,000, or the time of ten values
+    /// at the lowest bound, if longer.
     pub rate_window_ms: Option<f64>,
     /// Level of a rate that is out of bounds. Default `warning`.
     pub rate: Option<Level>,
-    /// `{ channel, is = [states] }`: the limit holds only while that channel has one of these values.
+    /// Condition `{ channel, is = [states] }`: the limit applies only while that channel has one of these values.
     #[serde(rename = "while")]
     pub context: Option<Context>,
 }
 
-/// A checked limit.
+/// Checked limit.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Its name.
+    /// Name of the limit.
     pub name: String,
-    /// Channels that it is about.
+    /// Patterns of the channels it applies to.
     pub channels: Vec<Pattern>,
     /// Bounds of the levels of [`TROUBLE`].
     pub bounds: [Bounds; 3],
-    /// How long a value must be beyond a bound, in nanoseconds.
+    /// Time that a value must be beyond a bound, nanoseconds.
     pub persist_ns: i64,
-    /// How far inside it must come again.
+    /// Distance inside a bound that clears it.
     pub hysteresis: f64,
-    /// After which time without a value it is stale, in nanoseconds, and the level of that.
+    /// Time without a value after which a channel is stale, nanoseconds, and the level of a stale channel.
     pub stale: Option<(i64, Level)>,
-    /// How often values are expected.
+    /// Expected rate.
     pub rate: Option<RateBounds>,
-    /// Only while another channel has some value.
+    /// Channel that decides whether the limit applies.
     pub context: Option<Context>,
 }
 
 impl LimitTable {
-    /// Checks it.
+    /// Checks the table and converts it.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// Returns what is wrong, in words.
     pub fn rule(&self) -> Result<Rule, String> {
         let name = self.name.clone().unwrap_or_else(|| self.channels.join(", "));
         let wrong = |what: String| Err(format!("limit {name:?}: {what}"));
@@ -256,7 +258,7 @@ impl LimitTable {
                 return wrong(format!("{level}: low = {low} is not below high = {high}"));
             }
         }
-        // A worse level lies further out.
+        // A worse level must be further out.
         for pair in [(0, 1), (1, 2), (0, 2)] {
             let ((less, of_less), (more, of_more)) = (levels[pair.0], levels[pair.1]);
             let (Some(of_less), Some(of_more)) = (of_less, of_more) else { continue };
@@ -279,7 +281,7 @@ impl LimitTable {
             return wrong(format!("hysteresis = {} is not 0 or more", self.hysteresis));
         }
         for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
-            // Both bounds move inwards by it: beyond half the width no value between them is well again.
+            // Both bounds move inwards by it: beyond half the width, no value between them would clear both.
             if let (Some(low), Some(high)) = (bounds.low, bounds.high)
                 && 2.0 * self.hysteresis > high - low
             {
@@ -314,7 +316,7 @@ impl LimitTable {
         })
     }
 
-    /// How often values are expected.
+    /// Checks the expected rate, if there is one, and converts it.
     fn expected(&self) -> Result<Option<RateBounds>, String> {
         let Some(RateTable { low, high }) = self.rate_hz else {
             return match (self.rate, self.rate_window_ms) {
@@ -346,10 +348,10 @@ impl LimitTable {
     }
 }
 
-/// Checks all limits.
+/// Checks and converts all limits.
 ///
 /// # Errors
-/// The first that is wrong, in words; two of one name.
+/// Returns the first error in words, including two limits with one name.
 pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
     let rules = tables.iter().map(LimitTable::rule).collect::<Result<Vec<Rule>, String>>()?;
     for (at, rule) in rules.iter().enumerate() {
@@ -364,7 +366,7 @@ pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
 pub(super) mod tests {
     use super::*;
 
-    /// The limits of a configuration.
+    /// Returns the limits of a configuration.
     pub(crate) fn all(text: &str) -> std::sync::Arc<[Rule]> {
         #[derive(Deserialize)]
         struct Tables {

@@ -1,5 +1,5 @@
-//! Where limits go on at a start: what was recorded and not judged yet is judged, and of each channel the newest value
-//! before it is known.
+//! Start of the limits after a restart: frames recorded but not judged yet are judged, and the newest earlier value
+//! of each channel is loaded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,29 +14,30 @@ use crate::ingest::Ingest;
 use crate::reception::replay;
 use crate::reception::value::{FromValue as _, LimitValue};
 
-/// By how much frames may have been appended after others of their time were judged.
+/// Max delay with which frames may have been appended after others of their time were judged, nanoseconds.
 const BEFORE_NS: i64 = 2_000_000_000;
-/// Rows of a stream that are looked through for where the mark was, at most, in the first look and in all.
+/// Max rows of a stream searched for the mark, in the first search and in total.
 const LOOK_ROWS: u64 = 1_024;
 const LOOK_ROWS_MAX: u64 = 1 << 20;
 
-/// Where an earlier opening of the store left off.
+/// State in which an earlier opening of the store left off.
 #[derive(Debug)]
 pub(super) struct LeftOff {
-    /// What was received before was judged.
+    /// Receive time before which everything was judged.
     cut: i64,
-    /// When the newest change of each channel under a limit was that was told since: by channel and limit.
+    /// Receive time of the newest change reported since, by channel and limit.
     told: HashMap<(Arc<str>, Arc<str>), i64>,
 }
 
 impl LeftOff {
-    /// By the newest mark. What came shortly before it is judged again, for what came late; what was told is known.
+    /// Creates the state from the newest mark. Frames from shortly before it are judged again, in case some arrived
+    /// late.
     pub(super) fn at(mark: Mark) -> LeftOff {
         let cut = mark.judged_until.saturating_sub(BEFORE_NS).max(mark.since);
         LeftOff { cut, told: HashMap::new() }
     }
 
-    /// A step that was recorded; they come in their order.
+    /// Notes a recorded step; calls must be in recorded order.
     pub(super) fn note(&mut self, step: &AlarmStep) {
         if step.receive_time >= self.cut && matches!(step.kind, StepKind::Level { .. }) {
             self.told.insert((step.channel.clone(), step.rule.clone()), step.receive_time);
@@ -44,10 +45,10 @@ impl LeftOff {
     }
 }
 
-/// A stream, its channels that are wanted, and how many of them were before.
+/// Stream, its wanted channels, and how many of them were wanted before.
 pub(super) type AddedChannels = (Arc<Stream>, Vec<ChannelIndex>, usize);
 
-/// Frames of a stream that were received from `cut` on, and how many more are not read.
+/// Returns the frames of a stream received from `cut` on, and how many more were not read.
 fn since(
     view: &View,
     stream: StreamId,
@@ -84,7 +85,7 @@ fn since(
 }
 
 impl Limits {
-    /// Goes on at a start, by what `view` has of these streams.
+    /// Continues at a start, from what `view` has of these streams.
     pub(super) fn go_on(
         &self,
         work: &mut LimitThread,
@@ -94,7 +95,7 @@ impl Limits {
     ) {
         let now = clocks.0;
         let left = self.left.lock().take();
-        // Limits that were never at work judge from now on.
+        // Limits that never ran before judge from now on.
         let cut = left.as_ref().map_or(i64::MAX, |left| left.cut);
         let mut primed = Vec::new();
         for (stream, channels, _) in found {
@@ -149,7 +150,7 @@ mod tests {
 
     use super::super::tests::{MS, RULES, Rig, S};
 
-    /// Starts again an hour after a kill; what was appended until then is durable.
+    /// Restarts an hour after a kill; what was appended until then is durable.
     fn start_again(rig: Rig) -> Rig {
         rig.ingest.store().commit(rig.now()).expect("committed");
         let disk = rig.disk.after_kill();
@@ -178,11 +179,12 @@ mod tests {
         rig.pass(3 * S, Some(1.0));
         let mut rig = start_again(rig);
         let steps = rig.limits.next_number.load(Relaxed);
-        // Its first value comes some time after the start.
+        // Its first value arrives some time after the start.
         rig.pass(300 * MS, None);
         rig.pass(3 * S, Some(1.0));
         assert_eq!((rig.alarms(), rig.limits.next_number.load(Relaxed)), (vec![], steps));
-        // What does not come again is slow, after a window, and stays it over a start until it is well for one.
+        // A channel that stays silent is slow after a window, and remains so after a restart until it is well for a
+        // window.
         let mut rig = start_again(rig);
         rig.pass(400 * MS, None);
         assert_eq!(rig.alarms(), [""; 0]);
@@ -217,7 +219,7 @@ mod tests {
     fn what_was_recorded_and_not_judged_before_a_kill_is_judged_at_the_start_and_told_once() {
         let mut rig = Rig::new();
         rig.pass(S, Some(1.0));
-        // A spike of one sample, and the kill before the limits' next turn.
+        // A spike of one sample, and a kill before the limits' next turn.
         rig.send("a", "x", Value::F64(99.0));
         rig.send("a", "x", Value::F64(1.0));
         let mut rig = start_again(rig);
@@ -226,7 +228,7 @@ mod tests {
         rig.pass(20 * MS, Some(1.0));
         let steps = rig.limits.next_number.load(Relaxed);
         assert_eq!(steps, 2, "raised and cleared");
-        // Killed at once again, with all of it still behind the mark: nothing is told twice.
+        // Killed again at once, with everything still after the mark: nothing is reported twice.
         let mut rig = start_again(rig);
         assert_eq!(states(&rig), ["cleared"]);
         rig.pass(100 * MS, Some(1.0));
@@ -240,7 +242,7 @@ mod tests {
         rig.pass(S, Some(1.0));
         rig.pass(300 * MS, Some(99.0));
         assert_eq!(rig.alarms(), ["high"]);
-        // Not judged yet when the store is opened again, and not in it.
+        // Not judged yet when the store is reopened, and not in it.
         rig.send("b", "x", Value::F64(99.0));
         rig.pass(10 * MS, Some(99.0));
         rig.disk.fail_syncs("log", 1);
@@ -251,10 +253,10 @@ mod tests {
         runtime.block_on(reopened.changed()).expect("opened again");
         rig.ingest.stop();
         commits.join().expect("ended");
-        // Behind it, and before the limits look.
+        // After the reopening, and before the limits' turn.
         rig.send("a", "x", Value::F64(99.0));
         rig.pass(300 * MS, Some(99.0));
-        // What persisted before and behind it persisted; the stream that is gone with its only frame is looked after.
+        // Values that persisted across the reopening count; the stream that lost its only frame is still monitored.
         assert_eq!(rig.alarms(), ["high", "high b", "persists"]);
         rig.pass(2 * S, None);
         assert_eq!(rig.alarms(), ["high", "high b", "persists", "stale", "stale b"]);

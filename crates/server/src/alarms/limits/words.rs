@@ -1,4 +1,4 @@
-//! A step in the life of an alarm in one line for people, and as JSON for programs.
+//! Steps of alarms as one line for people, and as JSON for programs.
 
 use serde_json::{Value, json};
 use strongback_sources::instant;
@@ -37,7 +37,7 @@ impl std::fmt::Display for AlarmStep {
     }
 }
 
-/// A note, if there is one.
+/// Note with a leading colon, or nothing if it is empty.
 struct After<'a>(&'a str);
 
 impl std::fmt::Display for After<'_> {
@@ -47,7 +47,7 @@ impl std::fmt::Display for After<'_> {
 }
 
 impl AlarmStep {
-    /// As the interface writes it: the names of the channels of `strongback.alarms`.
+    /// Returns the step as JSON, with the channel names of `strongback.alarms`.
     pub fn card(&self) -> Value {
         let mut card = json!({
             "limit": self.rule,

@@ -1,24 +1,24 @@
-//! What receivers are sent: a step in the life of an alarm, and the alarm as it is after it.
+//! Messages to receivers: a step of an alarm, and the alarm after it.
 
 use serde_json::{Value, json};
 use strongback_sources::instant;
 
 use crate::alarms::limits::book::{Alarm, AlarmStep};
 
-/// Longest text of a value, in bytes: it may be a whole line of a log.
+/// Max bytes of a text value, which may be a whole log line.
 const TEXT_MAX: usize = 1024;
 
-/// A step with its alarm, on its way to a receiver.
+/// Step with its alarm, on its way to a receiver.
 #[derive(Clone, Debug)]
 pub struct WebhookMessage {
-    /// Names the step for ever: whoever gets it twice can tell.
+    /// Permanent id of the step, by which receivers detect duplicates.
     pub id: String,
     step: AlarmStep,
     alarm: Option<Alarm>,
 }
 
 impl WebhookMessage {
-    /// Of a step; `alarm`: as it is after it, unless it is over.
+    /// Creates the message of a step. `alarm` is the alarm after it, or `None` if it is over.
     pub fn new(id: String, step: &AlarmStep, alarm: Option<&Alarm>) -> Self {
         let (mut step, mut alarm) = (step.clone(), alarm.cloned());
         if let crate::alarms::limits::book::StepKind::Level { text, .. } = &mut step.kind {
@@ -30,7 +30,8 @@ impl WebhookMessage {
         WebhookMessage { id, step, alarm }
     }
 
-    /// Its JSON; `number` is its place among all that this receiver was to be sent, `dropped` how many of those were not.
+    /// Returns the JSON body. `number` counts the steps for this receiver, and `dropped` those of them that were
+    /// dropped.
     pub fn body(&self, webhook: &str, number: u64, dropped: u64) -> String {
         let mut body = self.step.card();
         if let Value::Object(body) = &mut body {
@@ -50,7 +51,7 @@ impl WebhookMessage {
         body.to_string()
     }
 
-    /// The step in words.
+    /// Describes the step in words.
     pub fn summary(&self) -> String {
         self.step.to_string()
     }

@@ -1,4 +1,4 @@
-//! One post over HTTP or HTTPS, bounded in time and size whatever the other side does.
+//! A single POST over HTTP or HTTPS, bounded in time and size whatever the server does.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,23 +10,23 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 
 use super::table::Receiver;
 
-/// Most bytes of the head of an answer.
+/// Max bytes of a response head.
 const HEAD_MAX: usize = 16 * 1024;
-/// Most bytes of the body of an answer that are read, and only of one that says no.
+/// Max bytes read of a response body, and only if the response is an error.
 const SAID_MAX: u64 = 200;
-/// Largest file with certificates or a token.
+/// Max size of a file with certificates or a token, bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Why something was not posted.
+/// Reason why a POST failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// It may go better later.
+    /// Failure that may not recur later.
     Again(String),
-    /// The receiver does not want it.
+    /// Refusal by the receiver.
     Refused(String),
 }
 
-/// Posts to one receiver.
+/// HTTP client of one receiver.
 pub struct Poster {
     agent: Agent,
     url: Uri,
@@ -43,7 +43,7 @@ impl Poster {
     /// Reads the files that the receiver names.
     ///
     /// # Errors
-    /// One that cannot be read or holds nothing of use; in words.
+    /// Returns an error in words if a file cannot be read or has no usable content.
     pub fn new(receiver: &Receiver) -> Result<Self, String> {
         let wrong = |what: String| format!("webhook {:?}: {what}", receiver.name);
         let mut headers = receiver.headers.clone();
@@ -63,11 +63,11 @@ impl Poster {
             .timeout_global(Some(receiver.timeout))
             .max_response_header_size(HEAD_MAX)
             .http_status_as_error(false)
-            // A post goes where the configuration says: not where an answer or the environment does.
+            // Post only to the configured URL, whatever a response or the environment says.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
-            // Alarms are rare: a connection that was kept would be half dead when it is needed.
+            // Alarms are rare, so a kept connection would often be dead when it is needed.
             .max_idle_connections(0);
         if receiver.url.scheme_str() == Some("https") {
             let roots = roots(receiver.ca_file.as_deref()).map_err(wrong)?;
@@ -78,10 +78,10 @@ impl Poster {
         Ok(Poster { agent: config.build().new_agent(), url: receiver.url.clone(), headers })
     }
 
-    /// Posts a body; `id` is the same whenever it is tried again.
+    /// Posts a body; `id` is the same for each attempt.
     ///
     /// # Errors
-    /// It did not arrive, or the answer was no.
+    /// Returns an error if it did not arrive, or the response was an error.
     pub fn post(&self, id: &str, body: &str) -> Result<(), PostError> {
         let mut request = self.agent.post(&self.url).header("idempotency-key", id);
         if let Some(headers) = request.headers_mut() {
@@ -93,7 +93,7 @@ impl Poster {
             return Ok(());
         }
         let mut said = Vec::new();
-        // What it says is for people; that it breaks off is no news.
+        // The body is only for people, so ignore read errors.
         let _ = answer.body_mut().as_reader().take(SAID_MAX).read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said);
         let said = if said.trim().is_empty() { String::new() } else { format!(": {:?}", said.trim()) };
@@ -109,7 +109,7 @@ impl Poster {
     }
 }
 
-/// An error with its causes, as one sentence.
+/// Returns an error with its causes, as one sentence.
 fn words(error: &ureq::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -134,7 +134,7 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Who may vouch for a receiver: those of a file, or those whom this machine trusts.
+/// Returns the trusted root certificates: those of a file, or those of this machine.
 fn roots(file: Option<&Path>) -> Result<RootCerts, String> {
     let roots: Vec<Certificate<'static>> = match file {
         Some(file) => {

@@ -1,23 +1,22 @@
-//! What waits for a receiver: a bounded queue whose oldest goes when it is full, counted. Whoever puts something in never
-//! waits.
+//! Pending steps of a receiver: a bounded queue that drops and counts the oldest when full. Adding never waits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something that waits, with its number: dense from 1, so that a receiver sees what was dropped.
+/// Pending item. Numbers count from 1 without gaps, so that a receiver sees what was dropped.
 #[derive(Debug)]
 pub struct QueuedStep<T> {
-    /// Its number.
+    /// Number of the item.
     pub number: u64,
-    /// When it came.
+    /// Time at which it was added.
     pub since: Instant,
-    /// What it is.
+    /// Content.
     pub item: T,
 }
 
-/// A bounded queue between those who tell and the thread that sends.
+/// Bounded queue between producers and the sending thread.
 #[derive(Debug)]
 pub struct Queue<T> {
     inner: Mutex<Inner<T>>,
@@ -36,7 +35,7 @@ struct Inner<T> {
 }
 
 impl<T> Queue<T> {
-    /// With room for so many.
+    /// Creates a queue of `size_max` items.
     pub fn new(size_max: usize) -> Self {
         let inner = Inner {
             waiting: VecDeque::new(),
@@ -49,7 +48,7 @@ impl<T> Queue<T> {
         Queue { inner: Mutex::new(inner), changed: Condvar::new(), size_max: size_max.max(1) }
     }
 
-    /// Puts something in; if there is no room, the oldest goes, and is given back.
+    /// Adds an item. If the queue is full, drops the oldest item and returns it.
     pub fn push(&self, item: T) -> Option<T> {
         let mut inner = self.inner.lock();
         inner.number += 1;
@@ -61,7 +60,7 @@ impl<T> Queue<T> {
         dropped.map(|dropped| dropped.item)
     }
 
-    /// Takes the oldest, waiting for one. None: it is stopping, and nothing is left.
+    /// Takes the oldest item, waiting for one. Returns `None` if the queue is stopping and empty.
     pub fn take(&self) -> Option<QueuedStep<T>> {
         let mut inner = self.inner.lock();
         inner.taken = false;
@@ -77,14 +76,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts back what was taken and not sent, before all others.
+    /// Puts back an item that was taken but not sent, before all others.
     pub fn put_back(&self, waiting: QueuedStep<T>) {
         let mut inner = self.inner.lock();
         inner.taken = false;
         inner.waiting.push_front(waiting);
     }
 
-    /// Waits so long, or until it is stopping: then true.
+    /// Waits for `span`, or until a stop. Returns whether the queue is stopping.
     pub fn pause(&self, span: Duration) -> bool {
         let until = Instant::now() + span;
         let mut inner = self.inner.lock();
@@ -96,25 +95,26 @@ impl<T> Queue<T> {
         inner.is_stopping
     }
 
-    /// How many wait or are being sent, and how many were dropped.
+    /// Returns the number of items pending or being sent, and of those dropped.
     pub fn counts(&self) -> (u64, u64) {
         let inner = self.inner.lock();
         (inner.waiting.len() as u64 + u64::from(inner.taken), inner.dropped)
     }
 
-    /// From now on what waits is sent once or not at all.
+    /// Begins a stop: pending items are attempted once more at most.
     pub fn stop(&self) {
         self.inner.lock().is_stopping = true;
         self.changed.notify_all();
     }
 
-    /// The thread that sends says that it is done.
+    /// Notes that the sending thread has ended.
     pub fn end(&self) {
         self.inner.lock().is_ended = true;
         self.changed.notify_all();
     }
 
-    /// Waits for that, until an instant at most; what is left, oldest first, and whether something is still being sent.
+    /// Waits until the sending thread has ended, or until `until`. Returns the items left, oldest first, and whether
+    /// one is still being sent.
     pub fn leave(&self, until: Instant) -> (Vec<QueuedStep<T>>, bool) {
         let mut inner = self.inner.lock();
         while !inner.is_ended {
@@ -142,7 +142,7 @@ mod tests {
         queue.put_back(first);
         assert_eq!(queue.counts(), (3, 2));
         assert_eq!(queue.take().map(|next| next.item), Some(3));
-        // What is being sent is not in the way of others, and is not dropped.
+        // An item being sent takes no space in the queue, and is not dropped.
         assert_eq!(queue.push(6), None);
         assert_eq!(queue.push(7), Some(4));
         queue.stop();

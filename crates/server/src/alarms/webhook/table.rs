@@ -1,4 +1,4 @@
-//! Who is told of alarms over HTTP: `[[webhook]]` of the configuration.
+//! Receivers of alarms over HTTP: `[[webhook]]` of the configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,79 +9,81 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::alarms::limits::rule::Level;
 
-/// Most receivers: each has a thread.
+/// Max receivers; each has a thread.
 const RECEIVERS_MAX: usize = 16;
-/// Most headers of a receiver.
+/// Max headers of a receiver.
 const HEADERS_MAX: usize = 32;
-/// Headers that are the sender's own.
+/// Headers that only the sender sets.
 const OWN_HEADERS: [&str; 7] =
     ["host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "idempotency-key"];
 
-/// Steps in the life of an alarm, as they are written.
+/// Names of the steps of an alarm.
 pub const STEPS: [&str; 8] =
     ["raised", "worse", "better", "changed", "cleared", "acknowledged", "shelved", "unshelved"];
 
-/// A `[[webhook]]` of the configuration.
+/// Table `[[webhook]]` of the configuration.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookTable {
     /// Name in the log, in events and in metrics. Default: host and port of the URL.
     pub name: Option<String>,
-    /// Where steps are posted: `http://…` or `https://…`. Redirects are not followed.
+    /// URL to which steps are posted: `http://…` or `https://…`. Redirects are not followed.
     pub url: String,
-    /// Least level, the worst since an alarm was raised: `watch`, `warning` or `critical`. Default `watch`: all.
+    /// Min level, compared with the worst since an alarm was raised: `watch`, `warning` or `critical`. Default
+    /// `watch`: all.
     pub level: Option<Level>,
-    /// Which steps, of `raised`, `worse`, `better`, `changed`, `cleared`, `acknowledged`, `shelved`, `unshelved`. Default:
-    /// all.
+    /// Steps to send, of `raised`, `worse`, `better`, `changed`, `cleared`, `acknowledged`, `shelved`, `unshelved`.
+    /// Default: all.
     pub steps: Option<Vec<String>>,
-    /// More headers: `{ X-Room = "3" }`.
+    /// Additional headers: `{ X-Room = "3" }`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// File with a token that goes along as `Authorization: Bearer …`.
+    /// File with a token that is sent as `Authorization: Bearer …`.
     pub token_file: Option<PathBuf>,
-    /// File with the certificates (PEM) of those who may vouch for an https receiver. Default: those of the machine.
+    /// File with the root certificates (PEM) for an https receiver. Default: those of the machine.
     pub ca_file: Option<PathBuf>,
-    /// Longest time that a receiver may take for one post, all in all, in milliseconds, 100 to 60,000. Default 5,000.
+    /// Max total time of one post, in milliseconds, 100 to 60,000. Default 5,000.
     pub timeout_ms: Option<u64>,
-    /// Time after the first failed post until the next, in milliseconds, 10 to 30,000; it doubles up to 30 s. Default 500.
+    /// Time from the first failed post to the next, in milliseconds, 10 to 30,000; it doubles up to 30 s. Default
+    /// 500.
     pub retry_ms: Option<u64>,
-    /// For how long a step is tried again, in seconds, 0 (once) to 604,800. Default 3,600.
+    /// Time for which a step is retried, in seconds, 0 (once) to 604,800. Default 3,600.
     pub retry_for_s: Option<u64>,
-    /// Most steps that wait, 1 to 100,000; beyond, the oldest is dropped and counted. Default 1,000.
+    /// Max pending steps, 1 to 100,000; if exceeded, the oldest is dropped and counted. Default 1,000.
     pub queue: Option<usize>,
 }
 
-/// URL and headers may hold secrets.
+/// Debug output without the URL and headers, which may hold secrets.
 impl std::fmt::Debug for WebhookTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WebhookTable").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// A checked receiver.
+/// Checked receiver.
 #[derive(Clone)]
 pub struct Receiver {
-    /// Its name.
+    /// Name of the receiver.
     pub name: String,
-    /// Where it is.
+    /// URL to post to.
     pub url: Uri,
-    /// Headers of each post, without those of `token_file`.
+    /// Headers of each post, without those from `token_file`.
     pub headers: HeaderMap,
     /// File with a bearer token.
     pub token_file: Option<PathBuf>,
-    /// File with the certificates that vouch for it.
+    /// File with root certificates.
     pub ca_file: Option<PathBuf>,
-    /// Least level of an alarm.
+    /// Min level of an alarm.
     pub level: Level,
-    /// Which steps.
+    /// Names of the steps to send.
     pub steps: Vec<String>,
-    /// Longest time of one post.
+    /// Max time of one post.
     pub timeout: Duration,
-    /// Time after the first failed post until the next.
+    /// Time from the first failed post to the next.
     pub retry: Duration,
-    /// For how long a step is tried again.
+    /// Time for which a step is retried.
     pub retry_for: Duration,
-    /// Most steps that wait.
+    /// Max pending steps.
     pub queue: usize,
 }
 
@@ -92,10 +94,10 @@ impl std::fmt::Debug for Receiver {
 }
 
 impl WebhookTable {
-    /// Checks it.
+    /// Checks the table and converts it.
     ///
     /// # Errors
-    /// What is wrong, in words; never with what may be a secret.
+    /// Returns what is wrong, in words, never including a possible secret.
     pub fn receiver(&self) -> Result<Receiver, String> {
         let named = self.name.as_deref().map(|name| format!("webhook {name:?}: ")).unwrap_or_default();
         let wrong = |what: String| format!("{named}{what}");
@@ -173,10 +175,10 @@ impl WebhookTable {
     }
 }
 
-/// Checks all receivers.
+/// Checks and converts all receivers.
 ///
 /// # Errors
-/// The first that is wrong, in words; two of one name; too many.
+/// Returns the first error in words, including two receivers with one name, or too many.
 pub fn receivers(tables: &[WebhookTable]) -> Result<Vec<Receiver>, String> {
     if tables.len() > RECEIVERS_MAX {
         return Err(format!("{} webhooks; {RECEIVERS_MAX} at most", tables.len()));
@@ -228,7 +230,7 @@ mod tests {
         ] {
             let error = receiver(keys).expect_err(keys);
             assert!(error.contains(says), "{keys}: {error}");
-            // A key that is unknown is shown with its line, as everywhere in the configuration.
+            // An unknown key is shown with its line, as everywhere in the configuration.
             assert!(!error.contains("s3cret") || error.contains("TOML"), "{error}");
         }
         let right =

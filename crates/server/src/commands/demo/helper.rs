@@ -1,4 +1,4 @@
-//! This program once more as another process: the simulated pad, or what fails between it and the server.
+//! This program started again as another process: the simulated pad, or the faults between it and the server.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// How long it may take to end once told.
+/// Max time for the process to exit after it was asked to.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process that reports as JSON lines on its standard output.
@@ -19,7 +19,7 @@ pub(super) struct Helper {
 }
 
 impl Helper {
-    /// Starts this program with other arguments. It is killed if this is dropped.
+    /// Starts this program with other arguments. The process is killed when this is dropped.
     pub(super) fn start(name: &'static str, arguments: &[String]) -> anyhow::Result<Helper> {
         let program = std::env::current_exe().context("this program cannot be found")?;
         let mut command = Command::new(program);
@@ -29,23 +29,23 @@ impl Helper {
         Ok(Helper { name, child, lines: BufReader::new(output).lines() })
     }
 
-    /// The first line that it says.
+    /// Returns the first line of its output.
     pub(super) async fn first(&mut self) -> anyhow::Result<Value> {
         let line = self.lines.next_line().await?;
         let line = line.with_context(|| format!("{} ended at its start", self.name))?;
         serde_json::from_str(&line).with_context(|| format!("{} said {line:?}", self.name))
     }
 
-    /// Waits until it ended by itself.
+    /// Waits until the process exits.
     pub(super) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         Ok(self.child.wait().await?)
     }
 
-    /// Asks it to end, if it has not; how it ended, and the last line that it said.
+    /// Asks the process to exit, if it has not. Returns its exit status and the last line of its output.
     pub(super) async fn end(mut self) -> anyhow::Result<(ExitStatus, Value)> {
         if let Some(id) = self.child.id() {
             let id = nix::unistd::Pid::from_raw(i32::try_from(id)?);
-            // It may have ended this moment.
+            // The process may have exited just now.
             let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM);
             if tokio::time::timeout(END_PATIENCE, self.child.wait()).await.is_err() {
                 tracing::warn!("{} did not end and is killed", self.name);

@@ -1,4 +1,4 @@
-//! What is said of an imported capture.
+//! The report of an imported capture.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use strongback_store::Store;
 use super::{ImportSummary, Losses};
 use crate::cli::ImportArgs;
 
-/// Says what became of a capture.
+/// Reports what became of a capture.
 pub(super) fn tell(args: &ImportArgs, report: &ImportReport, store: &Store) -> ImportSummary {
     let losses: Vec<Losses> = report.streams.iter().map(|s| Losses::of(store, &s.key, s.stream)).collect();
     let text = if args.json { format!("{}\n", card(args, report, &losses)) } else { lines(args, report, &losses) };

@@ -1,4 +1,4 @@
-//! What is said of an imported MCAP file.
+//! The report of an imported MCAP file.
 
 use serde_json::json;
 use strongback_sources::mcap::{McapReport, Numbering};
@@ -7,7 +7,7 @@ use strongback_store::Store;
 use super::{ImportSummary, Losses};
 use crate::cli::ImportArgs;
 
-/// Says what became of a file.
+/// Reports what became of an MCAP file.
 pub(super) fn tell(args: &ImportArgs, report: &McapReport, store: &Store) -> ImportSummary {
     let losses: Vec<Option<Losses>> =
         report.topics.iter().map(|topic| Some(Losses::of(store, &topic.key, topic.stream?))).collect();

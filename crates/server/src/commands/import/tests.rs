@@ -1,4 +1,4 @@
-//! Files that come again: whole, and where their import ended early.
+//! Files imported again, after a complete import and after one that ended early.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,12 @@ fn args(file: &Path, run: &str, folder: &Path) -> ImportArgs {
     }
 }
 
-/// Ten packets of a stream.
+/// Returns a capture with ten packets of a stream.
 fn capture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sources/tests/data/inetx/inetx_test.pcap")
 }
 
-/// Three messages of a topic, which are not numbered.
+/// Writes a recording with three messages of a topic, which have no sequence.
 fn recording(folder: &Path) -> PathBuf {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let record = |opcode: u8, body: &[u8]| [&[opcode][..], &(body.len() as u64).to_le_bytes(), body].concat();
@@ -42,7 +42,7 @@ fn recording(folder: &Path) -> PathBuf {
     path
 }
 
-/// Works on the store of a folder, which is committed meanwhile and closed after.
+/// Runs `work` on the store of a folder, which is committed meanwhile and closed afterwards.
 fn in_store<T>(folder: &Path, work: impl FnOnce(&Ingest) -> T) -> T {
     let config = Config::default();
     let live = Arc::new(Live::default());
@@ -57,7 +57,7 @@ fn in_store<T>(folder: &Path, work: impl FnOnce(&Ingest) -> T) -> T {
     done
 }
 
-/// Begins an import as [`import_once`] does, and ends before anything, or after all but the row that says it is done.
+/// Begins an import as [`import_once`] does, and stops before the first frame, or after all but the final row.
 fn end_early(args: &ImportArgs, folder: &Path, is_stored: bool) {
     in_store(folder, |ingest| {
         let hash = import::file_sha256(&args.file).unwrap();
@@ -79,7 +79,7 @@ fn end_early(args: &ImportArgs, folder: &Path, is_stored: bool) {
     });
 }
 
-/// Frames stored in a run, and what is written down of the file and it.
+/// Returns the number of frames stored in a run, and the recorded progress of the file.
 fn found(folder: &Path, args: &ImportArgs) -> (u64, Option<ImportStep>) {
     in_store(folder, |ingest| {
         let (store, hash) = (ingest.store(), import::file_sha256(&args.file).unwrap());
@@ -87,7 +87,7 @@ fn found(folder: &Path, args: &ImportArgs) -> (u64, Option<ImportStep>) {
     })
 }
 
-/// The step of a file whose import was begun when its run had these rows.
+/// Returns the progress of a file whose import was begun when its run had `rows` rows.
 fn begun_at(rows: u64) -> Option<ImportStep> {
     Some(ImportStep::Begun { rows: Some(rows) })
 }
@@ -121,7 +121,7 @@ fn a_file_whose_import_ended_early_is_not_stored_twice() {
         let second = ImportArgs { run: run_of("second"), ..first };
         assert_eq!(run(&second).unwrap(), Outcome::Done);
         assert_eq!(found(folder.path(), &second), (frames, Some(ImportStep::Done)));
-        // Nothing of it was stored: it is tried again.
+        // Nothing of the file was stored, so the import is tried again.
         let third = ImportArgs { run: run_of("third"), ..second };
         end_early(&third, folder.path(), false);
         assert_eq!(run(&third).unwrap(), Outcome::Done);
@@ -139,7 +139,7 @@ fn other_files_of_a_run_are_not_taken_for_the_one_that_ended_early() {
     assert_eq!(found(folder.path(), &args), (3, begun_at(3)));
     assert_eq!(run(&args).unwrap(), Outcome::Done);
     assert_eq!(found(folder.path(), &args), (13, Some(ImportStep::Done)));
-    // Something of it was stored: the run is not given up for it, as it has all of another file.
+    // Part of the file was stored; the run is not to be released for it, because it has all of another file.
     let other = ImportArgs { run: "s".to_owned(), ..other };
     assert_eq!(run(&other).unwrap(), Outcome::Done);
     let args = ImportArgs { run: "s".to_owned(), ..args };
@@ -149,7 +149,7 @@ fn other_files_of_a_run_are_not_taken_for_the_one_that_ended_early() {
     assert_eq!(found(folder.path(), &args), (13, begun_at(3)));
 }
 
-/// Rows of stores from before the rows of the run were written down: any of its rows may be of the file.
+/// Rows of stores from before the number of rows was recorded: any row of the run may be of the file.
 #[test]
 fn a_file_that_was_begun_by_an_earlier_version_is_refused_where_its_run_has_frames() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn a_file_that_changes_while_it_is_imported_is_not_said_to_be_in_the_run() {
     }
 }
 
-/// Rows of stores from before imports were written down when they begin: without the channel.
+/// Rows of stores from before the begin of imports was recorded: the channel `state` is missing.
 #[test]
 fn a_row_without_a_state_is_of_an_import_that_is_done() {
     let folder = tempfile::tempdir().unwrap();
@@ -210,7 +210,7 @@ fn a_row_without_a_state_is_of_an_import_that_is_done() {
     });
     assert_eq!(found(folder.path(), &args), (0, Some(ImportStep::Done)));
     assert!(run(&args).is_err());
-    // The channel comes with the next file, and changes nothing of the rows before.
+    // The channel appears with the next file and does not change the rows before it.
     let new = ImportArgs { run: "new".to_owned(), ..args.clone() };
     assert_eq!(run(&new).unwrap(), Outcome::Done);
     assert_eq!(found(folder.path(), &args), (0, Some(ImportStep::Done)));

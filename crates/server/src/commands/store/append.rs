@@ -1,4 +1,4 @@
-//! `strongback store append`: rows of a file into a store that no server uses.
+//! `strongback store append`: appends rows of a file to a store that no server uses.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,10 +19,10 @@ use crate::cli::{AppendArgs, RowFile};
 use crate::commands::outcome::Outcome;
 use crate::instant;
 
-/// Appends rows and says what became of them.
+/// Appends rows and reports what became of them.
 ///
 /// # Errors
-/// What keeps the file from being read or its rows from being stored.
+/// If the file cannot be read, or its rows cannot be stored.
 pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
     let name = args.file.display().to_string();
     let format = format_of(args)?;
@@ -32,7 +32,7 @@ pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
     } else {
         let file = File::open(&args.file).with_context(|| name.clone())?;
         let bytes = file.metadata().with_context(|| name.clone())?.len();
-        // Progress counts what is unpacked, and nobody knows how much that is.
+        // Progress counts unpacked bytes, whose total is unknown.
         (Box::new(file), (!name.ends_with(".gz")).then_some(bytes))
     };
     let store = place::open(&args.path, args.config.as_deref())?;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
         Ok(report?)
     });
     let mut report = place::close(&store, appended)?;
-    // Standard input ended because of it.
+    // The signal ended standard input.
     report.stopped |= stop.flow().is_break();
     let known_to = known_to(&before, &report);
     match args.json {
@@ -74,21 +74,21 @@ pub(super) fn run(args: &AppendArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Newest `time` of each stream that has frames.
+/// Returns the newest `time` of each stream that has frames.
 fn newest_times(store: &Store) -> BTreeMap<String, i64> {
     let view = store.view();
     let of = |stream: &Arc<Stream>| Some((stream.key.to_string(), view.time_range(stream.id)?.1));
     store.catalog().streams.iter().filter_map(of).collect()
 }
 
-/// Up to which time the store had frames of the file's streams before, if some of the file are not later: perhaps it was
-/// appended before.
+/// Returns the newest `time` that the file's streams had before, if frames of the file are not later than it: the file
+/// may have been appended before.
 fn known_to(before: &BTreeMap<String, i64>, report: &RowReport) -> Option<i64> {
     let newest = report.streams.keys().filter_map(|name| before.get(name)).max().copied()?;
     report.time.filter(|(first, _)| *first <= newest).map(|_| newest)
 }
 
-/// What the file is written in, by the flag or its name.
+/// Returns the format of the file, by the flag or its name.
 fn format_of(args: &AppendArgs) -> anyhow::Result<RowFormat> {
     let name = args.file.display().to_string().to_ascii_lowercase();
     let stem = name.strip_suffix(".gz").unwrap_or(&name);
@@ -118,7 +118,7 @@ fn format_of(args: &AppendArgs) -> anyhow::Result<RowFormat> {
     })
 }
 
-/// Elements that each record of a stream must have.
+/// Returns the required elements of each stream's records.
 fn required(definition: &StoreDefinition) -> BTreeMap<String, Vec<String>> {
     let of = |stream: &strongback_store::rdl::StreamDefinition| {
         let must = stream.elements.iter().filter(|element| !element.optional);

@@ -1,4 +1,4 @@
-//! `strongback store blob`: one blob out of a store that no server uses, or one into it, as a frame.
+//! `strongback store blob`: gets a blob out of a store that no server uses, or puts one into it as a frame.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,13 +17,13 @@ use crate::commands::outcome::Outcome;
 use crate::instant;
 use crate::process::clock::now_ns;
 
-/// Bytes that are read of a file at a time.
+/// Bytes of a file read at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes a blob to a file, or puts that of a file into the store.
+/// Writes a blob to a file, or puts a file into the store.
 ///
 /// # Errors
-/// What keeps it from being found, read or written.
+/// If the blob cannot be found, read or written.
 pub(super) fn run(args: &BlobArgs) -> anyhow::Result<Outcome> {
     let at = match &args.at {
         Some(text) => Some(instant::parse(text, now_ns()).map_err(|error| anyhow::anyhow!("--at: {error}"))?),
@@ -46,7 +46,7 @@ fn stream(store: &Store, name: &str) -> Option<Arc<Stream>> {
     store.catalog().streams.iter().find(|stream| stream.key.to_string() == name).cloned()
 }
 
-/// Puts the bytes of a file into the store, and a frame that names them.
+/// Puts the bytes of a file into the store, with a frame that refers to them.
 fn put(store: &Store, args: &BlobArgs, file: &Path, time: i64) -> anyhow::Result<Outcome> {
     let known = stream(store, &args.stream);
     if known.is_none() && args.stream.contains('{') {
@@ -99,7 +99,7 @@ fn put(store: &Store, args: &BlobArgs, file: &Path, time: i64) -> anyhow::Result
     Ok(Outcome::Done)
 }
 
-/// Writes a blob that a frame names.
+/// Writes the blob of a frame.
 fn get(store: &Store, args: &BlobArgs, at: Option<i64>) -> anyhow::Result<Outcome> {
     let Some(stream) = stream(store, &args.stream) else {
         bail!("{}: no stream of this name; `strongback store stats` lists those there are", args.stream);
@@ -125,7 +125,7 @@ fn get(store: &Store, args: &BlobArgs, at: Option<i64>) -> anyhow::Result<Outcom
     };
     match written {
         Ok(()) => Ok(Outcome::Done),
-        // Whoever read it has enough.
+        // The reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Done),
         Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<ScanError>()) {
             Some(ScanError::Damaged { .. }) => {
@@ -137,7 +137,7 @@ fn get(store: &Store, args: &BlobArgs, at: Option<i64>) -> anyhow::Result<Outcom
     }
 }
 
-/// The blob of a row, or the newest one at a time.
+/// Returns the blob of a row, or the newest one up to a time.
 fn named(
     store: &Store,
     stream: &Stream,

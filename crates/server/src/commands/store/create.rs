@@ -1,4 +1,4 @@
-//! `strongback store create`: a store with the streams of a definition.
+//! `strongback store create`: creates a store with the streams of a definition.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::commands::outcome::Outcome;
 use crate::config::Config;
 use crate::process::clock::now_ns;
 
-/// Makes a store.
+/// Creates a store.
 ///
 /// # Errors
-/// A definition that cannot be meant, a size that cannot be, or a place where something is already.
+/// If the definition or the size is invalid, or the place is not empty.
 pub(super) fn run(args: &CreateArgs) -> anyhow::Result<Outcome> {
     let definition = match &args.definition {
         Some(file) => {
@@ -54,7 +54,7 @@ pub(super) fn run(args: &CreateArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whether nothing is there: an empty folder; or a device, of which the store itself asks.
+/// Returns whether the place is empty: nothing, an empty folder, or a device, which the store checks itself.
 fn is_blank(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
@@ -63,8 +63,8 @@ fn is_blank(path: &Path) -> bool {
     }
 }
 
-/// How a store of this size is laid out: room for the streams and channels that the definition says, for four channels
-/// of each stream that it leaves room for, and for as many as a store of its size has otherwise.
+/// Returns the options of a store of this size, with room for the streams and channels of the definition, for four
+/// channels of each further stream it leaves room for, and at least for the default number of channels.
 fn fixed(definition: &StoreDefinition, size_bytes: u64) -> FixedOptions {
     let mut fixed = FixedOptions::new(size_bytes);
     if definition.streams.is_empty() && definition.max_streams.is_none() {

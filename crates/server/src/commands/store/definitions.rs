@@ -1,6 +1,6 @@
-//! The definition of a store, kept in the store: `strongback.definitions`, a row for each of its statements.
+//! The definition of a store, kept in `strongback.definitions` of that store, one row per statement.
 //!
-//! A later definition has a higher version; that of the highest version holds.
+//! A later definition has a higher version; the highest one applies.
 
 use anyhow::{Context, bail};
 use strongback_store::rdl::StoreDefinition;
@@ -12,7 +12,7 @@ use crate::process::clock::now_ns;
 
 const TABLE: &str = "strongback.definitions";
 
-/// Writes a definition into the store and makes its streams; durable when it returns.
+/// Writes a definition into the store and creates its streams; durable when it returns.
 pub(super) fn write(store: &Store, definition: &StoreDefinition) -> anyhow::Result<()> {
     let now = now_ns();
     for stream in &definition.streams {
@@ -48,14 +48,14 @@ pub(super) fn write(store: &Store, definition: &StoreDefinition) -> anyhow::Resu
     Ok(())
 }
 
-/// The definition that holds; none where the store was made without.
+/// Returns the current definition, or `None` if the store was made without one.
 pub(super) fn read(store: &Store) -> anyhow::Result<Option<StoreDefinition>> {
     let Some((_, text)) = newest(store)? else { return Ok(None) };
     let definition = StoreDefinition::parse(&text, TABLE).context("the store's own definition")?;
     Ok(Some(definition))
 }
 
-/// The highest version and its statements.
+/// Returns the highest version and its statements.
 fn newest(store: &Store) -> anyhow::Result<Option<(u32, String)>> {
     let catalog = store.catalog();
     let Some(stream) = catalog.streams.iter().find(|stream| stream.key.table == TABLE) else { return Ok(None) };

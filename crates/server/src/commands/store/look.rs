@@ -1,4 +1,4 @@
-//! `strongback store inspect` and `verify`: what a store holds, read without opening it.
+//! `strongback store inspect` and `verify`: show what a store contains, without opening it.
 
 use std::io::IsTerminal;
 
@@ -8,12 +8,12 @@ use strongback_store::inspect::{self, Depth, Inspection, Picture};
 use crate::cli::InspectArgs;
 use crate::commands::outcome::Outcome;
 
-/// Says what is there, and draws how the space is used.
+/// Prints what the store contains, and how its space is used.
 pub(super) fn inspect(args: &InspectArgs) -> anyhow::Result<Outcome> {
     look(args, Depth::Footers)
 }
 
-/// Reads everything and says what is wrong.
+/// Reads everything and reports what is damaged.
 pub(super) fn verify(args: &InspectArgs) -> anyhow::Result<Outcome> {
     look(args, Depth::Everything)
 }
@@ -33,7 +33,7 @@ fn look(args: &InspectArgs, depth: Depth) -> anyhow::Result<Outcome> {
     Ok(if found.is_sound() { Outcome::Done } else { Outcome::DataLost })
 }
 
-/// What was found as JSON.
+/// Returns an inspection as JSON.
 pub(super) fn card(found: &Inspection) -> serde_json::Value {
     let time = |time: Option<(i64, i64)>| time.map(|(from, to)| [from.to_string(), to.to_string()]);
     let segments: Vec<serde_json::Value> = found

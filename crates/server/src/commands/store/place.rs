@@ -1,4 +1,4 @@
-//! A store that is opened for one command.
+//! Opens and closes a store for one command.
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use crate::commands::outcome::Outcome;
 use crate::config::Config;
 use crate::process::clock::now_ns;
 
-/// How often it is looked whether a signal came while nothing is read.
+/// Time between two checks for a signal while no input arrives.
 const STOP_LATENCY: Duration = Duration::from_millis(50);
 
-/// Opens a store that is there.
+/// Opens an existing store.
 pub(super) fn open(path: &Path, config: Option<&Path>) -> anyhow::Result<Store> {
     let config = match config {
         Some(file) => Config::read(file)?,
@@ -44,8 +44,8 @@ pub(super) fn open(path: &Path, config: Option<&Path>) -> anyhow::Result<Store> 
     Ok(store)
 }
 
-/// Opens a store that is there to read it: nothing of it changes, and it may lie on read-only media. Where it does not
-/// open as it is, what is left of it is read. Also says whether something is damaged or missing.
+/// Opens an existing store for reading. Nothing of it is changed, so it may be on read-only media. If it does not open
+/// as it is, the readable rest is opened. Also returns whether something is damaged or missing.
 pub(super) fn open_to_read(path: &Path) -> anyhow::Result<(Store, Outcome)> {
     if !path.exists() {
         bail!("{}: there is no store; create one with `strongback store create`", path.display());
@@ -61,7 +61,7 @@ pub(super) fn open_to_read(path: &Path) -> anyhow::Result<(Store, Outcome)> {
     Ok((store, if damaged.is_empty() { Outcome::Done } else { Outcome::DataLost }))
 }
 
-/// Closes a store after a command, whose own error comes first.
+/// Closes a store after a command. An error of the command comes first.
 pub(super) fn close<T>(store: &Store, done: anyhow::Result<T>) -> anyhow::Result<T> {
     let closed = store.close(now_ns()).context("the store did not close");
     let done = done?;
@@ -69,7 +69,7 @@ pub(super) fn close<T>(store: &Store, done: anyhow::Result<T>) -> anyhow::Result
     Ok(done)
 }
 
-/// A store as a sink of one thread: who waits for a commit makes it.
+/// A store as a sink for one thread; waiting for a commit makes the commit.
 pub(super) struct StoreSink {
     pub(super) store: Store,
 }
@@ -96,12 +96,12 @@ impl Sink for StoreSink {
     }
 }
 
-/// Whether Ctrl-C or SIGTERM came.
+/// Whether Ctrl-C or SIGTERM was received.
 #[derive(Clone, Debug)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Takes the signals from now on; a second Ctrl-C ends at once.
+    /// Registers the signals; a second Ctrl-C ends the program at once.
     pub(super) fn on_signals() -> anyhow::Result<Stop> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -112,7 +112,7 @@ impl Stop {
         Ok(Stop(stop))
     }
 
-    /// Standard input, which ends when a signal comes, whether or not anything comes from there.
+    /// Returns standard input, which ends when a signal arrives, even if no input does.
     pub(super) fn stdin(&self) -> anyhow::Result<impl Read + use<>> {
         let (send, chunks) = sync_channel(4);
         let reading = std::thread::Builder::new().name("stdin".into()).spawn(move || {
@@ -145,7 +145,7 @@ impl Stop {
     }
 }
 
-/// What another thread reads.
+/// Input read by another thread.
 struct Piped {
     chunks: Receiver<io::Result<Vec<u8>>>,
     left: Vec<u8>,

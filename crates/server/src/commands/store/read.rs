@@ -1,4 +1,4 @@
-//! `strongback store read`: frames as text, from a store that no server uses.
+//! `strongback store read`: prints frames as text, from a store that no server uses.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -15,7 +15,7 @@ use crate::commands::outcome::{Outcome, WrongFlag};
 use crate::instant;
 use crate::process::clock::now_ns;
 
-/// Times that the flags name.
+/// Parses the times of the flags.
 pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
     let now = now_ns();
     let read = |text: &Option<String>, flag: &str, open: i64| -> anyhow::Result<i64> {
@@ -27,7 +27,7 @@ pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
     Ok(read(&selection.from, "--from", i64::MIN)?..read(&selection.to, "--to", i64::MAX)?)
 }
 
-/// Channels that patterns name; there is at least one.
+/// Returns the channels that match the patterns, at least one.
 pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen>> {
     let patterns = crate::http::split_patterns(patterns).map_err(|failure| anyhow::anyhow!(failure.message))?;
     let catalog = store.catalog();
@@ -45,7 +45,7 @@ pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen
 /// Writes frames.
 ///
 /// # Errors
-/// What keeps them from being read or written.
+/// If frames cannot be read or written.
 pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
     let time = time_range(&args.selection)?;
     let (store, opened) = place::open_to_read(&args.path)?;
@@ -81,7 +81,7 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
             })
         };
         match written.and_then(|_| output.flush()) {
-            // Whoever read it has enough.
+            // The reader has seen enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             other => other.context("the frames cannot be written")?,
         }

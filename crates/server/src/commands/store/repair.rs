@@ -1,9 +1,9 @@
-//! `strongback store repair`: mends what verify finds and can be mended, and says what it did; or, where that is not
-//! enough, builds a new store from whatever of the old one can be read.
+//! `strongback store repair`: mends the repairable damage that verify finds and reports it; or, if that is not enough,
+//! builds a new store from whatever can be read of the old one.
 //!
-//! Mended are: a copy of the superblock, from the other one; a commit log that was cut (the torn end was never
-//! acknowledged); segments that lack a footer, from the blocks in them. Damaged blocks stay where they are, for whoever
-//! looks into them; nothing else is given up with them.
+//! It mends a copy of the superblock, from the other one; a cut commit log, whose torn end was never acknowledged; and
+//! segments without a footer, from their blocks. Damaged blocks stay in place for later examination; nothing else is
+//! lost with them.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::commands::outcome::Outcome;
 use crate::instant;
 use crate::process::clock::now_ns;
 
-/// Lost ranges that are printed.
+/// Max number of lost ranges printed.
 const LOST_SHOWN: usize = 20;
 
-/// What stands in the way of a sound store, as sentences.
+/// Describes what keeps the store from being sound, as sentences.
 fn findings(found: &Inspection) -> Vec<String> {
     let mut said: Vec<String> = found.damage.iter().map(told).collect();
     if !found.log.clean {
@@ -30,7 +30,7 @@ fn findings(found: &Inspection) -> Vec<String> {
             found.log.commits
         ));
     }
-    // A store of a fixed size goes on in the segment that was open.
+    // A store of a fixed size continues in the segment that was open.
     let open =
         found.segments.iter().filter(|segment| !segment.sealed && segment.blobs.is_none() && found.fixed.is_none());
     said.extend(open.map(|segment| format!("{}: has no footer", segment.file)));
@@ -45,7 +45,7 @@ fn look_at(path: &std::path::Path) -> anyhow::Result<Inspection> {
     inspect::inspect(path, Depth::Everything).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
-/// Builds a new store, and says what is gone.
+/// Builds a new store and reports what was lost.
 fn rebuild(args: &RepairArgs, into: &Path) -> anyhow::Result<Outcome> {
     let report = repair(&args.path, into, now_ns())?;
     match args.json {
@@ -104,7 +104,7 @@ fn print(args: &RepairArgs, into: &Path, report: &RepairReport) {
     println!("{}: made from {}, which is as it was", into.display(), args.path.display());
 }
 
-/// Mends a store, if it is told to.
+/// Mends a store, if asked to.
 pub(super) fn run(args: &RepairArgs) -> anyhow::Result<Outcome> {
     if let Some(into) = &args.into {
         return rebuild(args, into);

@@ -1,4 +1,4 @@
-//! `strongback store stats`: what each channel holds, mostly from the statistics of blocks.
+//! `strongback store stats`: statistics of each channel, mostly from those of blocks.
 
 use serde_json::json;
 use strongback_store::{Bucket, Channel, Scan, Stream, StreamId, Value, View};
@@ -9,10 +9,10 @@ use crate::commands::outcome::Outcome;
 use crate::instant;
 use crate::text::json::JsonCell;
 
-/// Prints a line for each channel. One whose blocks are damaged is named, and has no figures.
+/// Prints a line for each channel. A channel with damaged blocks is named without figures.
 ///
 /// # Errors
-/// What keeps the store from being read.
+/// If the store cannot be read.
 pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
     let time = read::time_range(&args.selection)?;
     let (store, opened) = place::open_to_read(&args.path)?;
@@ -75,12 +75,12 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
     place::close(&store, done)
 }
 
-/// Smallest and largest `time` of the frames of a stream that are there: what was overwritten is not among them.
+/// Returns the min and max `time` of the frames a stream still has, without overwritten ones.
 fn time_range(view: &View, stream: StreamId) -> Option<(i64, i64)> {
     let (from, to) = view.time_range(stream)?;
     let oldest = view.scan(Scan::all(stream, Vec::new())).find_map(Result::ok)?;
     let first = (0..oldest.len()).map(|row| oldest.time(row)).min()?;
-    // Where frames came out of order, an older one may follow.
+    // In streams out of order an older frame may follow.
     Some((if view.time_sorted(stream) { first } else { from }, to))
 }
 
@@ -96,7 +96,7 @@ fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_js
     })
 }
 
-/// The columns before the name.
+/// Formats the columns before the name.
 fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
     let short = |value: Option<Value<'_>>| match value {
         None => "–".to_owned(),
@@ -131,8 +131,8 @@ fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
     )
 }
 
-/// A float in at most 14 characters: as it is if that is short, with six digits behind the point where numbers are of the
-/// usual size, and by powers of ten where they are not.
+/// Formats a float in at most 14 characters: as it is if that is short enough, else with six decimals for usual sizes,
+/// and with an exponent for others.
 fn float(number: f64) -> String {
     let plain = format!("{number}");
     if plain.len() <= 14 {

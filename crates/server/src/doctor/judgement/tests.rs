@@ -1,11 +1,11 @@
-//! Each fault alone, and each two together: what is named is what is wrong, and nothing else.
+//! Each fault alone and each two together: exactly what is wrong is named.
 
 use super::*;
 use crate::doctor::{ChannelFacts, FrameFacts, RejectedFacts};
 
 const S: i64 = 1_000_000_000;
 const NOW: i64 = 1_780_000_000 * S;
-/// The server started two hours ago; there is data of one.
+/// The server started two hours ago; there is data for one hour.
 const STARTED: i64 = NOW - 7_200 * S;
 const FIRST: i64 = NOW - 3_600 * S;
 /// An instant with data around it.
@@ -15,7 +15,7 @@ fn frame(row: u64, time: i64) -> FrameFacts {
     FrameFacts { row, time, receive_time: time }
 }
 
-/// Ten frames a second, all there; three channels of it were asked for.
+/// Returns the facts of a stream of ten frames a second, all present, with three of its channels asked about.
 fn well(at: Option<i64>) -> Facts {
     let last = at.unwrap_or(NOW);
     let row = ((last - FIRST) / (S / 10)) as u64;
@@ -53,7 +53,7 @@ fn causes(facts: &Facts) -> Vec<Cause> {
     judge(facts).findings.iter().map(|f| f.cause).collect()
 }
 
-/// A fault, what it makes of facts that are well, and what has to be named.
+/// A cause, and the change that introduces it into facts that are well.
 type Fault = (Cause, fn(&mut Facts));
 
 fn rejected(facts: &mut Facts, reason: &str, text: &str) {
@@ -75,7 +75,7 @@ fn gap(facts: &mut Facts, cause: &str, count: u64) {
     facts.streams[0].gaps.push(GapFacts { cause: cause.to_owned(), time, count });
 }
 
-/// Faults of now.
+/// Faults of the present.
 const NOW_FAULTS: [Fault; 18] = [
     (Cause::NotRecording, |f| f.refusal = Some("disk full".into())),
     (Cause::Disconnected, |f| f.sources[0].connected = Some(false)),
@@ -150,7 +150,7 @@ fn nothing_is_wrong_only_where_all_is_well() {
         assert_eq!(report.wrong, fault.0.is_wrong(), "{:?}: {report:?}", fault.0);
         assert!(!report.verdict.contains("nothing is wrong"), "{}", report.verdict);
     }
-    // Without sequence and period nobody can say so.
+    // Without sequence and period, silence cannot be known.
     let mut facts = well(None);
     let stream = &mut facts.streams[0];
     (stream.has_sequence, stream.expected, stream.expected_rate_hz) = (false, RateOrigin::None, None);
@@ -165,7 +165,7 @@ fn each_fault_alone_is_the_one_that_is_named() {
             let mut facts = well(at);
             make(&mut facts);
             let found = causes(&facts);
-            // A symbol that is not there gives no values, too: that explains it, and comes first.
+            // A missing symbol gives no values either; it explains that and comes first.
             let expected = match cause {
                 Cause::SymbolMissing => vec![*cause, Cause::ChannelAbsent],
                 cause => vec![*cause],
@@ -181,7 +181,7 @@ fn of_two_faults_both_are_named() {
     for (a, first) in NOW_FAULTS.iter().enumerate() {
         for second in &NOW_FAULTS[a + 1..] {
             let both = [first.0, second.0];
-            // A stream has one status, and one that never came has no frames to be wrong.
+            // A stream has one status, and one that was never received has no frames that could be wrong.
             let statuses = [Cause::NeverSeen, Cause::Silent, Cause::Slow];
             let frames = [Cause::ClockWrong, Cause::ChannelAbsent, Cause::SymbolMissing];
             if both.iter().all(|c| statuses.contains(c))
@@ -211,7 +211,7 @@ fn what_explains_another_comes_first() {
     let silent: fn(&mut Facts) = |f| (f.streams[0].status, f.streams[0].since) = (StreamStatus::Silent, NOW - 12 * S);
     assert_eq!(first(&[silent, |f| f.sources[0].connected = Some(false)]), [Cause::Disconnected, Cause::Silent]);
     assert_eq!(first(&[silent, |f| rejected(f, "version", "version 3")]), [Cause::Rejected, Cause::Silent]);
-    // Of a stream that comes, what is rejected is something else.
+    // If the stream is received, the rejections concern something else.
     let lost_and_rejected = first(&[|f| rejected(f, "version", "version 3"), |f| gap(f, "sequence", 3)]);
     assert_eq!(lost_and_rejected, [Cause::Lost, Cause::Rejected]);
     assert_eq!(first(&[|f| f.streams[0].duplicate = 4, silent]), [Cause::Silent, Cause::Duplicate]);
@@ -284,7 +284,7 @@ fn three_streams_stand_alone_and_four_are_one_finding() {
     let [one] = &four[..] else { panic!("{four:?}") };
     assert!(one.stream.is_none() && one.text.starts_with("s0, s1, s2 and 1 more; the first: "), "{}", one.text);
     assert_eq!(one.count, Some(Big(480)));
-    // Of another source, or with another cause, they are none of the four.
+    // Findings of another source or cause are not joined with the four.
     let mixed = report(&[silent, silent, silent, ("pad", StreamStatus::Silent), ("fti", StreamStatus::Slow)]);
     assert_eq!(mixed.len(), 5, "{mixed:?}");
 }

@@ -1,4 +1,4 @@
-//! What reaches a live client beside frames and its own messages: heartbeats, events, a grown catalog, the end.
+//! Everything sent to a live client besides frames and replies: heartbeats, events, new channels, the end.
 
 use tokio::sync::{broadcast, watch};
 
@@ -8,28 +8,28 @@ use crate::live::heartbeat::Beat;
 use crate::live::round::Round;
 use crate::server::{Server, stopped};
 
-/// What happened.
+/// A message to a live client, or a reason to end it.
 #[derive(Debug)]
 pub enum Aside {
-    /// A heartbeat; empty before the first.
+    /// A heartbeat; empty before the first one.
     Beat(Beat),
     /// An event or a gap.
     Notice(Notice),
-    /// So many of them were lost to the client.
+    /// Number of notices this client lost.
     NoticesLost(u64),
-    /// There are new channels.
+    /// New channels in the catalog.
     Grown,
-    /// A playback jumped.
+    /// A jump of a playback.
     Jumped(Round),
-    /// A playback ended; why.
+    /// End of a playback, with its reason.
     Over(String),
-    /// The server stops.
+    /// Shutdown of the server.
     Stopping,
-    /// What would tell is gone.
+    /// Loss of a sender of these messages.
     Gone,
 }
 
-/// Where a client hears of it all.
+/// The receivers of these messages.
 #[derive(Debug)]
 pub struct Asides {
     heartbeats: watch::Receiver<Beat>,
@@ -41,12 +41,12 @@ pub struct Asides {
 }
 
 impl Asides {
-    /// From now on; the newest heartbeat at once.
+    /// Subscribes from now on; the newest heartbeat is delivered at once.
     pub fn of(server: &Server, scene: &Scene) -> Asides {
         let mut asides = Asides {
             heartbeats: scene.heartbeats(server),
             notices: scene.live.notices(),
-            // Channels come into being in the store alone, whatever is watched.
+            // Channels are created only in the store, whatever is watched.
             catalog: server.ingest.live().catalog(),
             rounds: scene.live.rounds(),
             over: scene.live.over(),
@@ -57,12 +57,12 @@ impl Asides {
         asides
     }
 
-    /// Of a playback: what it jumped to last.
+    /// Returns the newest jump of a playback.
     pub fn round(&self) -> Round {
         *self.rounds.borrow()
     }
 
-    /// What happens next, and where to hear of what comes after it.
+    /// Waits for the next message and returns it with the receivers.
     pub async fn next(mut self) -> (Asides, Aside) {
         let aside = tokio::select! {
             changed = self.heartbeats.changed() => match changed {
@@ -89,12 +89,12 @@ impl Asides {
     }
 }
 
-/// Completes when a playback ends; says why.
+/// Waits for the end of a playback and returns its reason.
 async fn ended(over: &mut watch::Receiver<Option<String>>) -> String {
     let why = over.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
     match why {
         Some(why) => why,
-        // Its sender lives as long as what it is a part of.
+        // The sender lives as long as the object it belongs to, so this end is not reported here.
         None => std::future::pending().await,
     }
 }

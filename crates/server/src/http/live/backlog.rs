@@ -1,4 +1,4 @@
-//! The history that a subscription is still to be sent: read part by part, each when the one before was taken, so that a
+//! The history a subscription is still to be sent. It is read part by part, each once the previous one was taken, so a
 //! client that asks for much and reads nothing holds one part.
 
 use std::collections::VecDeque;
@@ -15,30 +15,30 @@ use crate::live::subscription::{Match, Subscription};
 use crate::process::readers::Leave;
 use crate::server::Server;
 
-/// Bytes of a bucket in a message, about.
+/// Approximate bytes of a bucket in a message.
 const BUCKET_BYTES: usize = 96;
-/// Bytes of a message, about: more streams, and more channels of a stream, are in a further one.
+/// Approximate max bytes of a message; further streams and channels go into another one.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// Bytes that are reserved for a part: its buckets while they are read, and its message.
+/// Bytes reserved for a part: its buckets while they are read, and its message.
 pub(crate) const PART_BYTES: usize = 3 * MESSAGE_BYTES;
 
-/// What is still to be read.
+/// The history still to be read for a subscription.
 pub struct Backlog {
     /// The subscription.
     pub(crate) subscription: Arc<Subscription>,
     form: Form,
-    /// All of its streams, which are let go at the end.
+    /// All streams of it, released at the end.
     pub(crate) found: Arc<[Match]>,
-    /// Of these streams the channels that were not read.
+    /// Channels still to be read, by index into `found`.
     rest: VecDeque<(usize, Range<usize>)>,
     grid: Range<i64>,
     points: usize,
-    /// Of all its parts.
+    /// Limits of rows and time shared by all its parts.
     beside: Arc<Beside>,
 }
 
 impl Backlog {
-    /// The history of what a subscription found, reduced to `points` buckets a channel over `grid`.
+    /// Makes the history of the streams found, reduced to `points` buckets a channel over `grid`.
     pub(crate) fn new(
         subscription: Arc<Subscription>,
         form: Form,
@@ -51,12 +51,13 @@ impl Backlog {
         Backlog { subscription, form, found, rest, grid, points, beside: Arc::default() }
     }
 
-    /// Whether all was read.
+    /// Returns whether everything was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Reads the next part, one message. There is one even where nothing was found: clients wait for it.
+    /// Reads the next part as one message. The first one is sent even if nothing was found, because clients wait for
+    /// it.
     pub(crate) fn read(&mut self, server: &Server, view: &View, leave: &Leave) -> Outgoing {
         let part = self.next(view);
         let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
@@ -70,12 +71,12 @@ impl Backlog {
         }
     }
 
-    /// As many channels as surely fit, at least one.
+    /// Takes as many channels as certainly fit into a message, at least one.
     fn next(&mut self, view: &View) -> Vec<Match> {
         let (mut part, mut room) = (Vec::new(), MESSAGE_BYTES);
         while let Some((at, channels)) = self.rest.pop_front() {
             let found = &self.found[at];
-            // A bucket has at least one row. Frames stamped ahead of the clock have as many buckets as all others.
+            // A bucket has at least one row. Frames stamped ahead of the clock have up to as many buckets again.
             let rows = usize::try_from(found.start_row.min(view.next_row(found.stream.id))).unwrap_or(usize::MAX);
             let channel_bytes = (2 * self.points).min(rows).max(1) * BUCKET_BYTES;
             let fit = (room / channel_bytes).min(channels.len());

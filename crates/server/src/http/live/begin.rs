@@ -1,4 +1,4 @@
-//! Makes subscriptions: matches patterns, reads what came before. Runs on matcher threads, one job a client.
+//! Makes subscriptions: matches patterns and reads earlier data. Runs on matcher threads, one job a client.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -26,70 +26,70 @@ use crate::server::Server;
 use crate::text::channel::ChannelCard;
 use crate::text::json;
 
-/// Channels over all subscriptions of a client.
+/// Max number of channels over all subscriptions of a client.
 pub const CLIENT_CHANNELS_MAX: u64 = 200_000;
-/// Channels over all clients: about 150 bytes each.
+/// Max number of channels over all clients, about 150 bytes each.
 const ALL_CHANNELS_MAX: u64 = 4_000_000;
-/// Comparisons of patterns with wildcards to make one subscription.
+/// Max number of wildcard comparisons to make one subscription.
 const COMPARISONS_MAX: usize = 50_000_000;
-/// Bytes of the patterns in these comparisons: each is compared as often as a name has bytes at worst.
+/// Max total bytes of the patterns in these comparisons; the worst case compares each once for every byte of a name.
 const COMPARED_BYTES_MAX: usize = 1_000_000_000;
-/// Buckets of one history.
+/// Max number of buckets of one history.
 const HISTORY_BUCKETS_MAX: usize = 2_000_000;
-/// Bytes of the message that names a channel, and of one that says what it had before, about.
+/// Approximate bytes of a channel in the message that names it, and in the one with its earlier values.
 const CARD_BYTES: usize = 320;
 const SNAPSHOT_BYTES: usize = 128;
-/// Bytes of a channel's window, about.
+/// Approximate bytes of a channel's window.
 const WINDOW_BYTES: usize = 160;
-/// Shortest time between two updates of a subscription.
+/// Min time between two updates of a subscription.
 pub const SPACING: Duration = Duration::from_millis(1);
 
-/// Bytes of what is small, which is not counted: subscriptions are bounded in number.
+/// Bytes that are not counted because they are few; the number of subscriptions is bounded.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// Of so many bytes those that count against the memory of a client.
+/// Returns the bytes of these that count against the memory of a client.
 pub(crate) fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(SMALL_BYTES)
 }
 
-/// What a client asks for.
+/// A client's request for a subscription.
 #[derive(Debug, Deserialize)]
 pub struct Subscribe {
-    /// The client's number for it.
+    /// Id chosen by the client.
     pub id: i64,
-    /// Patterns.
+    /// Patterns of channels.
     pub channels: Vec<String>,
-    /// Most updates a second.
+    /// Max number of updates a second.
     pub max_rate_hz: Option<f64>,
-    /// Seconds of history to begin with.
+    /// Seconds of history to start with.
     pub history_s: Option<f64>,
-    /// Buckets of the history.
+    /// Number of buckets of the history.
     pub history_points: Option<usize>,
-    /// Where the client stood.
+    /// Position to resume at.
     pub resume: Option<Resume>,
 }
 
-/// What a client asks for, checked.
+/// A checked request for a subscription.
 #[derive(Debug)]
 pub struct SubscribeRequest {
-    /// The client's number for it.
+    /// Id chosen by the client.
     pub id: i64,
     /// Number of patterns.
     pub patterns: usize,
     set: PatternSet,
     period: Duration,
-    /// Seconds, and buckets.
+    /// Seconds and buckets of the history.
     history: Option<(f64, usize)>,
     resume: Option<Resume>,
-    /// Memory of its patterns, and of its windows once it is in force.
+    /// Memory of its patterns, and of its windows once it is active.
     held: Option<Reservation>,
 }
 
 impl SubscribeRequest {
-    /// Checks what a client asks for.
+    /// Checks the request of a client.
     ///
     /// # Errors
-    /// What is wrong with it, for the client.
+    /// A message for the client, if the request is invalid.
     pub fn check(asked: Subscribe) -> Result<SubscribeRequest, String> {
         let period = match asked.max_rate_hz {
             None => SPACING,
@@ -106,39 +106,39 @@ impl SubscribeRequest {
         Ok(SubscribeRequest { id: asked.id, patterns, set, period, history, resume: asked.resume, held: None })
     }
 
-    /// The bytes of its patterns in a message: each stands in quotes, before a comma.
+    /// Returns the bytes of its patterns in a message, each with two quotes and a comma.
     pub fn message_bytes(&self) -> usize {
         self.set.size_bytes() + 3 * self.patterns
     }
 
-    /// It with the memory that is reserved for its patterns.
+    /// Attaches the memory reserved for its patterns.
     pub fn holding(self, held: Reservation) -> SubscribeRequest {
         SubscribeRequest { held: Some(held), ..self }
     }
 }
 
-/// A subscription in force.
+/// An active subscription.
 pub struct Active {
-    /// What it gathers, known to the fan-out while it is in force.
+    /// Gathered values, registered with the fan-out while the subscription is active.
     pub listed: Arc<Listed>,
     /// Time between updates.
     pub period: Duration,
-    /// No update before then.
+    /// Time before which no update is sent.
     pub next: Instant,
-    /// Updates merged, not yet told.
+    /// Merged updates not yet reported to the client.
     pub conflated: u64,
     /// Number of its patterns.
     pub patterns: usize,
     /// Number of its channels.
     pub channels: u64,
-    /// Windows on their way.
+    /// Windows being sent.
     pub taken: TakenUpdate,
-    /// Memory of its patterns and windows, given back with it.
+    /// Memory of its patterns and windows, returned when it is dropped.
     held: Option<Reservation>,
 }
 
 impl Active {
-    /// Channels were added to it, with the memory of their windows.
+    /// Adds channels and the memory of their windows.
     pub fn add(&mut self, channels: u64, windows: Reservation) {
         self.channels += channels;
         match &mut self.held {
@@ -147,7 +147,7 @@ impl Active {
         }
     }
 
-    /// Where it stands in its rhythm at `now`.
+    /// Returns its position in the update rhythm at `now`.
     pub fn turn(&self, now: Instant, paced: bool) -> UpdateTurn {
         let past = |since: Instant, until: Instant| until.saturating_duration_since(since).as_nanos() as i64;
         UpdateTurn {
@@ -158,56 +158,56 @@ impl Active {
     }
 }
 
-/// What a job has to do with on its matcher thread.
+/// The surroundings of a job on its matcher thread.
 pub struct Surroundings<'a> {
     /// The server.
     pub server: &'a Server,
-    /// What the client watches.
+    /// Feed the client watches.
     pub scene: &'a Scene,
-    /// Ends when the client has left.
+    /// Signal that ends the job when the client has left.
     pub leave: &'a Leave,
 }
 
-/// What a matcher thread made for the connection.
+/// Result of a job on a matcher thread, for the connection.
 #[derive(Default)]
 pub struct Done {
-    /// Messages, in order.
+    /// Messages in order.
     pub messages: Vec<Outgoing>,
-    /// Streams to let go once the messages are sent, by subscription; of a playback, unless it jumped since.
+    /// Streams to release once the messages are sent, by subscription; for a playback, only if it has not jumped since.
     pub release: Vec<(Arc<Subscription>, Vec<u32>, Round)>,
-    /// A subscription that is in force now.
+    /// The new active subscription.
     pub begun: Option<Active>,
-    /// Whether a subscription was asked for and could not be made.
+    /// Whether the requested subscription could not be made.
     pub refused: bool,
-    /// Channels added to subscriptions in force, and the memory of their windows.
+    /// Channels added to active subscriptions, by id, with the memory of their windows.
     pub added: Vec<(i64, u64, Reservation)>,
-    /// Of matches for which there is no room the channels of the smallest one: they are tried again.
+    /// Number of channels of the smallest pending match; pending matches had no room and are tried again.
     pub fewest_kept: Option<u64>,
-    /// History that is to be read once the messages were taken.
+    /// History to read once the messages were taken.
     pub backlog: Option<Backlog>,
     /// Memory of the messages.
     pub reserved: Option<Reservation>,
 }
 
-/// A subscription to be made, on a matcher thread.
+/// A subscription to be made on a matcher thread.
 pub struct Begin {
-    /// What is asked for.
+    /// The request.
     pub wanted: SubscribeRequest,
-    /// How the client is told.
+    /// Form of the messages.
     pub form: Form,
-    /// Channels that the client may still have.
+    /// Number of channels the client may still add.
     pub budget: u64,
-    /// Wakes the client.
+    /// Wakes the client's task.
     pub wake: Arc<Notify>,
 }
 
 impl Begin {
-    /// Whether a history is asked for.
+    /// Returns whether a history is requested.
     pub fn wants_history(&self) -> bool {
         self.wanted.history.is_some()
     }
 
-    /// Makes the subscription, or says why not. What it has to say is held in what is `reserved`.
+    /// Makes the subscription, or reports why not. The memory of its messages is `reserved`.
     pub fn run(self, around: &Surroundings<'_>, reserved: Reservation) -> Done {
         let id = self.wanted.id;
         self.make(around, reserved).unwrap_or_else(|message| Done {
@@ -251,10 +251,10 @@ impl Begin {
         let hold = history.is_some() || resume.is_some();
         let (view, store) = live.adopt(&subscription, &mut found, hold, || server.ingest.store());
         let mut messages = vec![subscribed("subscribed", &subscription, &found, Some(&used))];
-        // Who comes back to a playback joins it anew.
+        // A client that returns to a playback joins it as a new one.
         if let Some(resume) = resume.as_ref().filter(|_| scene.playback().is_none()) {
             let resumed = resume.check(&store, &view, id, &mut messages);
-            // A history has these rows already.
+            // A history already contains these rows.
             let missed = found.iter().filter_map(|f| Some((f, resumed.row(f.stream.id)?)));
             let missed = missed.filter(|_| history.is_none());
             let gaps = |stream: StreamId, time: &Range<i64>| server.ledger.open_spans(stream, time);
@@ -292,14 +292,14 @@ impl Begin {
     }
 }
 
-/// Reads the next part of a history; behind the last one the streams of the subscription are let go.
+/// Reads the next part of a history. After the last one, the streams of the subscription are released.
 pub fn read_on(around: &Surroundings<'_>, mut backlog: Backlog, reserved: Option<Reservation>) -> Done {
     let Surroundings { server, scene, leave } = *around;
     let mut done = Done { reserved, ..Done::default() };
-    // Rows below those at which the tails begin are the same in every later view.
+    // Rows before the start of the tails are the same in every later view.
     let view = server.ingest.store().view();
     let message = (!has_jumped(scene, &backlog)).then(|| backlog.read(server, &view, leave));
-    // What was read over a jump is not part of what is played now.
+    // Data read across a jump does not belong to what is played now.
     let goes_on = !has_jumped(scene, &backlog);
     done.messages.extend(message.filter(|_| goes_on));
     if goes_on && !backlog.is_empty() {
@@ -310,7 +310,7 @@ pub fn read_on(around: &Surroundings<'_>, mut backlog: Backlog, reserved: Option
     done
 }
 
-/// Gives up the rest of a history and says why.
+/// Drops the rest of a history and reports why.
 pub fn give_up(scene: &Scene, backlog: &Backlog, why: &str) -> Done {
     let subscription = backlog.subscription.clone();
     let round = scene.playback().map(|_| subscription.held().0).unwrap_or_default();
@@ -322,7 +322,7 @@ pub fn give_up(scene: &Scene, backlog: &Backlog, why: &str) -> Done {
     }
 }
 
-/// Lets what a playback holds go without what it had before, and says why.
+/// Releases the held streams of a playback without their earlier values, and reports why.
 pub fn show_nothing(subscriptions: &[Arc<Subscription>], why: &str) -> Done {
     let mut done = Done::default();
     for subscription in subscriptions {
@@ -333,7 +333,7 @@ pub fn show_nothing(subscriptions: &[Arc<Subscription>], why: &str) -> Done {
     done
 }
 
-/// Of a playback: whether it jumped since the streams of a history were found.
+/// Returns whether a playback jumped since the streams of a history were found; always false for live data.
 fn has_jumped(scene: &Scene, backlog: &Backlog) -> bool {
     if scene.playback().is_none() {
         return false;
@@ -344,7 +344,7 @@ fn has_jumped(scene: &Scene, backlog: &Backlog) -> bool {
     !backlog.found.iter().zip(&held).all(goes_on)
 }
 
-/// Lets the streams of a new subscription go, of a playback with what they had before.
+/// Releases the streams of a new subscription; for a playback, with their earlier values.
 fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &[Match], done: &mut Done) {
     let release = match scene.playback() {
         None => (subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()),
@@ -356,7 +356,7 @@ fn let_go(view: &View, scene: &Scene, subscription: &Arc<Subscription>, found: &
     done.release.push(release);
 }
 
-/// Bytes of the windows of what a subscription found, and of the tables that lead to them.
+/// Returns the bytes of the windows of the streams found, and of the tables that lead to them.
 fn window_bytes(scene: &Scene, subscription: &Subscription, found: &[Match]) -> usize {
     let channels: usize = found.iter().map(|found| found.channels.len()).sum();
     let tables = subscription.table_bytes(found);
@@ -399,8 +399,8 @@ fn subscribed(kind: &str, subscription: &Subscription, found: &[Match], used: Op
     Outgoing::json(out)
 }
 
-/// Matches new channels against subscriptions in force; at most `budget` channels more. Those for which there is no room
-/// are kept by their subscriptions, and tried `again` before the new ones.
+/// Matches new channels against active subscriptions, adding at most `budget` channels. Matches without room stay
+/// pending with their subscriptions and are tried before the new ones if `again` is set.
 pub fn match_new(
     around: &Surroundings<'_>,
     subscriptions: &[Arc<Listed>],
@@ -418,7 +418,7 @@ pub fn match_new(
             let kept = subscription.take_kept(&catalog.streams);
             adopt_fitting(around, subscription, (kept, false), &mut budget, &mut reserved, &mut done);
         }
-        // Streams that are new may have come with those.
+        // The new channels may belong to streams that were just adopted.
         let found = found.into_iter().map(|found| subscription.match_of(found.stream, found.channels)).collect();
         adopt_fitting(around, subscription, (found, true), &mut budget, &mut reserved, &mut done);
         done.fewest_kept = done.fewest_kept.into_iter().chain(subscription.fewest_kept()).min();
@@ -426,8 +426,8 @@ pub fn match_new(
     Done { reserved: Some(reserved), ..done }
 }
 
-/// Adopts those matches for which there is room, stream by stream where there is not for all, and keeps the others.
-/// Says why, where they are new.
+/// Adopts the matches that have room, stream by stream if not all have, and keeps the others pending. Reports why, if
+/// they are new.
 fn adopt_fitting(
     around: &Surroundings<'_>,
     subscription: &Arc<Subscription>,
@@ -442,7 +442,7 @@ fn adopt_fitting(
     }
     let channels = |found: &[Match]| found.iter().map(|f| f.channels.len() as u64).sum::<u64>();
     let card_bytes = |found: &[Match]| channels(found) as usize * CARD_BYTES;
-    // Few may come at a time, and often: all windows are counted.
+    // Matches may come in small numbers but often, so all windows are counted.
     let mut room = |found: &[Match], taken: u64, message_bytes: usize| {
         allow(server, taken + channels(found), *budget)?;
         let windows = reserved.beside(window_bytes(scene, subscription, found)).map_err(|over| over.to_string())?;
@@ -496,13 +496,13 @@ fn adopt_fitting(
     done.release.push((subscription.clone(), found.iter().map(|f| f.slot).collect(), Round::default()));
 }
 
-/// Whether there may be room for a match of so many channels, of a client that may have `budget` more.
+/// Returns whether `channels` more may fit for a client that may add `budget` more.
 pub fn may_fit(server: &Server, address: IpAddr, channels: u64, budget: u64) -> bool {
     let windows = || server.budget.take(address, channels as usize * WINDOW_BYTES);
     allow(server, channels, budget).is_ok() && windows().is_ok()
 }
 
-/// Of a playback: what streams that are held had before what is played.
+/// Sends the earlier values of the held streams of a playback.
 pub fn show_held(around: &Surroundings<'_>, subscriptions: &[Arc<Subscription>], mut reserved: Reservation) -> Done {
     let mut done = Done::default();
     let view = around.server.ingest.store().view();
@@ -521,7 +521,7 @@ pub fn show_held(around: &Surroundings<'_>, subscriptions: &[Arc<Subscription>],
     Done { reserved: Some(reserved), ..done }
 }
 
-/// Adds the snapshot of a subscription's held streams; answers what is to be let go behind it.
+/// Adds the snapshot of a subscription's held streams. Returns the streams to release after it.
 fn show(
     view: &View,
     subscription: &Arc<Subscription>,

@@ -16,17 +16,17 @@ use crate::process::budget::Reservation;
 use crate::process::connections::Connection;
 use crate::server::Server;
 
-/// How the messages stand in the body; each is the JSON of the WebSocket.
+/// Framing of the messages in the body; each is the same JSON as over the WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// `text/event-stream`: heartbeats are comments, `id` is a position to resume at.
+    /// `text/event-stream`; heartbeats are comments, `id` is a position to resume at.
     Events,
-    /// A line each.
+    /// One message a line.
     Lines,
 }
 
 impl Framing {
-    /// As the parameter `format` has it.
+    /// Parses the value of the parameter `format`.
     pub fn from_name(name: &str) -> Option<Framing> {
         match name {
             "sse" => Some(Framing::Events),
@@ -35,7 +35,7 @@ impl Framing {
         }
     }
 
-    /// As a client says that it would take it.
+    /// Chooses the framing from an `Accept` header; `None` if it names neither.
     pub fn from_accept(accept: &str) -> Option<Framing> {
         let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
         kinds.find_map(|kind| {
@@ -43,7 +43,7 @@ impl Framing {
         })
     }
 
-    /// Of the answer.
+    /// Returns the content type of the answer.
     pub fn content_type(self) -> &'static str {
         match self {
             Framing::Events => "text/event-stream",
@@ -52,8 +52,8 @@ impl Framing {
     }
 }
 
-/// Serves one subscription until the client leaves or the server stops; the pieces of the body, in order. `seat`
-/// is dropped then. The connection is ended where that must be done without the client.
+/// Serves one subscription until the client leaves or the server stops, then drops `seat`. Returns the pieces of the
+/// body in order. Ends the connection if the client blocks an orderly end.
 pub fn serve<S: Send + 'static>(
     wanted: SubscribeRequest,
     framing: Framing,
@@ -79,17 +79,17 @@ pub fn serve<S: Send + 'static>(
 
 struct BodyOutlet {
     framing: Framing,
-    /// One at a time: what waits here is old.
+    /// Queue of one piece, because data that waits here gets old.
     pieces: mpsc::Sender<Bytes>,
-    /// Position that goes with the next message.
+    /// Position sent with the next message.
     mark: Option<String>,
-    /// Memory of what is sent.
+    /// Memory of the message being sent.
     held: Option<Arc<Reservation>>,
     /// Ends the connection.
     abandon: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A piece of the body, and its memory, which is given back when the connection took it.
+/// A piece of the body with its memory, which is returned once the connection took the piece.
 struct HeldPiece {
     piece: Vec<u8>,
     _reserved: Arc<Reservation>,
@@ -107,7 +107,7 @@ impl BodyOutlet {
         (BodyOutlet { framing, pieces, mark: None, held: None, abandon: Box::new(abandon) }, received)
     }
 
-    /// A message, behind `before` where it is an event.
+    /// Sends a message, as an event preceded by `before` or as a line.
     async fn push(&mut self, before: &str, text: &str) -> Result<(), End> {
         let mut piece = Vec::with_capacity(text.len() + 64);
         if self.framing == Framing::Events {
@@ -118,7 +118,7 @@ impl BodyOutlet {
             }
             piece.extend_from_slice(before.as_bytes());
         }
-        // JSON as it is written here has no line ends in it.
+        // JSON written here contains no line ends.
         piece.extend_from_slice(text.as_bytes());
         piece.extend_from_slice(if self.framing == Framing::Events { b"\n\n" } else { b"\n" });
         let piece = match self.held.clone() {
@@ -142,7 +142,7 @@ impl Outlet for BodyOutlet {
         self.held = reserved;
     }
 
-    // A comment line is not an event: the client does not see it.
+    // A comment line is not an event, so the client does not see it.
     fn reads_heartbeats(&self) -> bool {
         self.framing != Framing::Events
     }

@@ -1,4 +1,4 @@
-//! What a client watches: what comes, or a playback.
+//! The feed a client watches: live data or a playback.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use crate::playback::{Playback, Viewer};
 use crate::process::clock::now_ns;
 use crate::server::Server;
 
-/// What a client watches.
+/// The feed a client watches.
 #[derive(Debug)]
 pub struct Scene {
-    /// Who hands it frames.
+    /// Distributor of its frames.
     pub live: Arc<Live>,
-    /// Its place among the viewers of a playback.
+    /// Registration as a viewer of a playback.
     viewer: Option<Viewer>,
 }
 
 impl Scene {
-    /// What comes.
+    /// Watches live data.
     pub fn live(server: &Server) -> Scene {
         Scene { live: server.ingest.live().clone(), viewer: None }
     }
 
-    /// A playback, of which the client is a viewer from now on.
+    /// Watches a playback; the client counts as a viewer from now on.
     pub fn of(playback: &Arc<Playback>) -> Scene {
         Scene { live: playback.live().clone(), viewer: Some(Viewer::of(playback)) }
     }
 
-    /// The playback, if it is one.
+    /// Returns the playback, or `None` for live data.
     pub fn playback(&self) -> Option<&Playback> {
         self.viewer.as_ref().map(Viewer::playback)
     }
 
-    /// Its time, nanoseconds since 1970 UTC.
+    /// Returns the time of the feed, nanoseconds since 1970 UTC.
     pub fn now(&self) -> i64 {
         self.playback().map_or_else(now_ns, Playback::at)
     }
 
-    /// Its heartbeats.
+    /// Returns the heartbeats of the feed.
     pub fn heartbeats(&self, server: &Server) -> watch::Receiver<Beat> {
         match self.playback() {
             Some(playback) => playback.heartbeats(),

@@ -1,10 +1,10 @@
-//! One live client and its subscriptions, whatever it is connected by.
+//! One live client and its subscriptions, over any kind of connection.
 //!
 //! A client has one task. It waits for whichever comes first: a message of the client, frames for one of its
-//! subscriptions, a heartbeat, an event or gap, a grown catalog, a finished read. While the client takes no bytes
-//! the task waits in the send; its windows merge meanwhile, and the next update says how many updates that cost.
-//! What blocks (matching, history) runs on a matcher thread, one job at a time, during which the client's messages
-//! wait: a flood of messages is its sender's own problem.
+//! subscriptions, a heartbeat, an event or gap, new channels, a finished read. While the client takes no bytes the task
+//! waits in the send; its windows merge meanwhile, and the next update reports how many updates were merged. Blocking
+//! work (matching, history) runs on a matcher thread, one job at a time, and the client's messages wait for it: a
+//! client that floods delays only itself.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -44,47 +44,47 @@ use crate::process::readers::Leave;
 use crate::server::Server;
 use crate::text::json;
 
-/// Subscriptions of a client.
+/// Max number of subscriptions of a client.
 const SUBSCRIPTIONS_MAX: usize = 64;
-/// Patterns of a client.
+/// Max number of patterns of a client.
 pub const PATTERNS_MAX: usize = 10_000;
-/// A send that takes longer than this was held up by the client.
+/// Duration above which a send counts as held up by the client.
 const PROMPT_SEND: Duration = Duration::from_millis(50);
-/// Updates with a longer period than this leave with a frame that just came.
+/// Period above which updates keep a rhythm, leaving with a frame that just arrived.
 const PACED: Duration = Duration::from_millis(5);
-/// Bytes of an update beside its windows, in either form.
+/// Max bytes of an update besides its windows, in either form.
 const UPDATE_BYTES_MAX: usize = 192;
-/// Updates from this size on are counted against the memory of their client until they were taken.
+/// Size above which an update counts against the client's memory until it is sent.
 const LARGE_UPDATE_BYTES: usize = 64 << 10;
-/// What is reserved for what a job has to say at first; a part of a history has more.
+/// Bytes reserved at first for the messages of a job; a part of a history reserves more.
 const JOB_BYTES: usize = 0;
-/// How much larger patterns are than the message that they came in, at most.
+/// Max size of parsed patterns as a multiple of the message they came in.
 const PATTERN_FACTOR: usize = 4;
-/// Bytes of windows that are kept for the next update.
+/// Max bytes of the window buffer kept for the next update.
 const BODY_BYTES_KEPT: usize = 1 << 20;
-/// Shortest time between two matchings of new channels.
+/// Min time between two matchings of new channels.
 const REMATCH_PAUSE: Duration = Duration::from_millis(20);
-/// After so long channels are tried again, at the earliest, for which there was no room.
+/// Min time before channels without room are tried again.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);
 
-/// What comes from a client.
+/// Input from a client.
 #[derive(Debug)]
 pub enum Said {
-    /// A message in JSON.
+    /// A JSON message.
     Text(Utf8Bytes),
-    /// A message that is no text.
+    /// A binary message.
     Bytes,
-    /// A subscription, asked for in another way.
+    /// A subscription requested other than by a message.
     Subscribe(Box<SubscribeRequest>),
-    /// Nothing that matters here.
+    /// Input without meaning here.
     Nothing,
     /// A part of a message for which there is no memory.
     TooMuch(Over),
-    /// That it goes.
+    /// The departure of the client.
     Leave,
 }
 
-/// A message of a client.
+/// A message of a client, parsed.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Request {
@@ -92,7 +92,7 @@ enum Request {
     Unsubscribe { id: i64 },
 }
 
-/// Serves a client of what comes, or of a playback, until it leaves or that ends.
+/// Serves a client of live data or of a playback until the client leaves or the feed ends.
 pub async fn serve<O: Outlet>(
     outlet: O,
     said: impl Stream<Item = Said> + Unpin + Send,
@@ -123,9 +123,9 @@ pub async fn serve<O: Outlet>(
     live.counters().clients.fetch_sub(1, Relaxed);
 }
 
-/// What blocks, and what is said where there is no memory for it.
+/// Blocking work, and the reply if there is no memory for it.
 struct Job<T> {
-    /// Bytes that it begins with.
+    /// Bytes to reserve before it starts.
     bytes: usize,
     of: T,
     run: fn(&Surroundings<'_>, Reservation, T) -> Done,
@@ -135,19 +135,19 @@ struct Job<T> {
 struct Subscriber<O> {
     server: Arc<Server>,
     scene: Arc<Scene>,
-    /// Of a playback: the round that the client was told of.
+    /// Newest jump of the playback reported to the client.
     round: Round,
-    /// Of the client.
+    /// Address of the client.
     address: IpAddr,
     outlet: O,
     wake: Arc<Notify>,
     active: BTreeMap<i64, Active>,
-    /// The windows of an update.
+    /// Buffer of the windows of an update.
     body: Vec<u8>,
-    /// Notices that this client lost, and those of them that no update told of yet.
+    /// Notices this client lost, and the number of them not yet reported by an update.
     lost: u64,
     dropped: u64,
-    /// When matches are tried again for which there was no room, and the channels of the smallest one.
+    /// Time at which to retry matches without room, and the channels of the smallest one.
     unplaced: Option<(Instant, u64)>,
 }
 
@@ -156,8 +156,8 @@ impl<O: Outlet> Subscriber<O> {
         let first = Asides::of(&self.server, &self.scene);
         self.round = first.round();
         self.hello().await?;
-        // What is waited for in vain stays registered from one turn to the next: a turn is a frame of a thousand
-        // clients.
+        // Futures that did not complete stay registered from one turn to the next, because a turn happens for each
+        // frame and each of a thousand clients.
         let mut asides = FuturesUnordered::from_iter([first.next()]);
         let wake = self.wake.clone();
         let mut woken = pin!(wake.notified());
@@ -239,7 +239,7 @@ impl<O: Outlet> Subscriber<O> {
         }
     }
 
-    /// Sends what is due; returns when to look again, whether or not something wakes it.
+    /// Sends due updates. Returns the time of the next look, even if nothing wakes the task before.
     async fn flush(&mut self) -> Result<Option<Instant>, End> {
         let mut next: Option<Instant> = None;
         let mut after = Bound::Unbounded;
@@ -252,7 +252,7 @@ impl<O: Outlet> Subscriber<O> {
                 Due::AtItsTime => Some(active.next),
                 Due::After(wait) => Some(now + wait),
                 Due::Now => {
-                    // A steady rhythm where there is one, but no burst after a pause.
+                    // Keeps the rhythm if there is one, without a burst after a pause.
                     active.next = (active.next + active.period).max(now + active.period / 2).max(now + SPACING);
                     let look_at = paced.then_some(active.next);
                     active.conflated += active.taken.missed;
@@ -299,7 +299,7 @@ impl<O: Outlet> Subscriber<O> {
             epoch: active.taken.epoch,
             time: match self.scene.playback() {
                 None => self.scene.now(),
-                // What is played in this moment may be ahead of what was said of it.
+                // Frames played just now may be ahead of the reported time.
                 Some(playback) => newest.max(playback.at()),
             },
             conflated: std::mem::take(&mut active.conflated),
@@ -340,7 +340,7 @@ impl<O: Outlet> Subscriber<O> {
         counters.updates.fetch_add(1, Relaxed);
         let took = started.elapsed();
         if took > PROMPT_SEND {
-            // Those with a rhythm count when they are looked at.
+            // Subscriptions with a rhythm are counted when they are polled.
             let missed = (took.as_nanos() / PROMPT_SEND.as_nanos()).max(1) as u64;
             for active in self.active.values_mut().filter(|active| active.period <= PACED) {
                 counters.conflated.fetch_add(missed, Relaxed);
@@ -350,7 +350,7 @@ impl<O: Outlet> Subscriber<O> {
         Ok(())
     }
 
-    /// Says where the client stands once it has what is on its way.
+    /// Sets the client's position after the messages now being sent.
     fn mark(&mut self, subscription: &Subscription, store: &Store) {
         if self.outlet.takes_marks() && self.scene.playback().is_none() {
             self.outlet.mark(Position::of(subscription, store).map_or_else(String::new, |p| p.to_string()));
@@ -372,7 +372,7 @@ impl<O: Outlet> Subscriber<O> {
         self.outlet.send(Outgoing::Text(hello.to_string().into())).await
     }
 
-    /// Sends a heartbeat, with the notices that were lost in all: updates, which tell of them as well, may not come.
+    /// Sends a heartbeat with the total of lost notices, since updates, which also report them, may not come.
     async fn beat(&mut self, beat: Beat) -> Result<(), End> {
         if self.lost == 0 || !self.outlet.reads_heartbeats() {
             return self.outlet.heartbeat(beat).await;
@@ -384,7 +384,7 @@ impl<O: Outlet> Subscriber<O> {
         self.outlet.send(resume::rewound(id, stream, epoch, row)).await
     }
 
-    /// Tells of a jump, if the client does not know.
+    /// Reports a jump, unless the client already knows it.
     async fn tell_round(&mut self, round: Round) -> Result<(), End> {
         if round.number <= self.round.number {
             return Ok(());
@@ -398,7 +398,7 @@ impl<O: Outlet> Subscriber<O> {
         self.outlet.send(Outgoing::error(id, message)).await
     }
 
-    /// Acts on a message; a subscription is made by a job.
+    /// Acts on a message. Returns the job of a new subscription.
     async fn request(&mut self, text: &str) -> Result<Option<JoinSet<Done>>, End> {
         match serde_json::from_str::<Request>(text) {
             Err(error) => self.error(None, &format!("invalid message: {error}")).await.map(|()| None),
@@ -410,7 +410,7 @@ impl<O: Outlet> Subscriber<O> {
             }
             Ok(Request::Subscribe(asked)) => {
                 let id = asked.id;
-                // In the place of the one before, even where it cannot be made.
+                // Replaces the earlier subscription, even if the new one cannot be made.
                 self.forget(id);
                 let held = self.reserve(text.len()).map_err(|over| over.to_string());
                 let wanted = held.and_then(|held| Ok(SubscribeRequest::check(asked)?.holding(held)));
@@ -427,7 +427,7 @@ impl<O: Outlet> Subscriber<O> {
         self.server.budget.take(self.address, begin::counted(message_bytes * PATTERN_FACTOR))
     }
 
-    /// Begins to make the one subscription of a client that sends no messages, or says why not and ends it.
+    /// Starts making the only subscription of a client that sends no messages. If that fails, reports why and ends.
     async fn subscribe_only(&mut self, wanted: SubscribeRequest) -> Result<Option<JoinSet<Done>>, End> {
         match self.reserve(wanted.message_bytes()) {
             Ok(held) => self.subscribe(wanted.holding(held)).await,
@@ -438,12 +438,12 @@ impl<O: Outlet> Subscriber<O> {
         }
     }
 
-    /// Ends a subscription; whether there was one.
+    /// Ends a subscription. Returns whether it existed.
     fn forget(&mut self, id: i64) -> bool {
         self.active.remove(&id).is_some()
     }
 
-    /// Begins to make a subscription.
+    /// Starts making a subscription.
     async fn subscribe(&mut self, wanted: SubscribeRequest) -> Result<Option<JoinSet<Done>>, End> {
         let id = wanted.id;
         if self.active.len() >= SUBSCRIPTIONS_MAX {
@@ -469,8 +469,8 @@ impl<O: Outlet> Subscriber<O> {
         Ok(Some(self.start(job)))
     }
 
-    /// Runs a job on a matcher thread once there is memory for what it has to say. It ends when it is dropped, as it is when
-    /// the client has left.
+    /// Runs a job on a matcher thread once there is memory for its messages. Dropping the job, as when the client has
+    /// left, ends it.
     fn start<T: Send + 'static>(&self, job: Job<T>) -> JoinSet<Done> {
         let (server, scene, address) = (self.server.clone(), self.scene.clone(), self.address);
         let mut started = JoinSet::new();
@@ -493,12 +493,12 @@ impl<O: Outlet> Subscriber<O> {
         started
     }
 
-    /// Channels that the client may have beside those that it has.
+    /// Returns the number of channels the client may still add.
     fn channels_left(&self) -> u64 {
         CLIENT_CHANNELS_MAX.saturating_sub(self.active.values().map(|a| a.channels).sum())
     }
 
-    /// Whether it is time to try matches again for which there was no room, and there may be some for the smallest.
+    /// Returns whether it is time to retry matches without room, and the smallest one may fit.
     fn has_room(&mut self) -> bool {
         let Some((at, channels)) = self.unplaced else { return false };
         let now = Instant::now();
@@ -511,7 +511,7 @@ impl<O: Outlet> Subscriber<O> {
         has_room
     }
 
-    /// Matches new channels against all subscriptions, and tries those `again` for which there was no room.
+    /// Matches new channels against all subscriptions. If `again` is set, also retries those without room.
     fn rematch(&mut self, again: bool) -> Option<JoinSet<Done>> {
         if self.active.is_empty() {
             return None;
@@ -529,7 +529,7 @@ impl<O: Outlet> Subscriber<O> {
         }))
     }
 
-    /// Reads what a playback that jumped shows to begin with.
+    /// Reads the initial values of a playback that jumped.
     fn show_held(&mut self) -> Option<JoinSet<Done>> {
         let of = |active: &Active| active.listed.subscription().clone();
         let subscriptions: Vec<Arc<Subscription>> = self.active.values().map(of).collect();
@@ -541,7 +541,7 @@ impl<O: Outlet> Subscriber<O> {
         }))
     }
 
-    /// Takes what a job made and says what it has to say; returns the job that is next.
+    /// Applies the result of a job and sends its messages. Returns the next job.
     async fn take_over(&mut self, done: Done) -> Result<Option<JoinSet<Done>>, End> {
         if let Some(active) = done.begun {
             self.active.insert(active.listed.subscription().id, active);
@@ -555,11 +555,11 @@ impl<O: Outlet> Subscriber<O> {
                 active.add(channels, windows);
             }
         }
-        // Nothing of a round before it was told.
+        // A jump must be reported before any of its data is sent.
         let newest = done.release.iter().map(|(_, _, round)| *round).max_by_key(|round| round.number);
         self.tell_round(newest.unwrap_or_default()).await?;
         let reserved = done.reserved.map(|mut reserved| {
-            // What was reserved for making them is not needed any more: less can always be had.
+            // The memory for making the messages is no longer needed; shrinking always succeeds.
             let size: usize = done.messages.iter().map(Outgoing::size_bytes).sum();
             let _ = reserved.resize(size.min(reserved.bytes()));
             Arc::new(reserved)
@@ -599,7 +599,7 @@ async fn finished(job: &mut Option<JoinSet<Done>>) -> Option<Done> {
     }
 }
 
-/// Appends an update in JSON whose windows are these.
+/// Appends a JSON update with these windows.
 pub(crate) fn write_update(out: &mut Vec<u8>, head: &UpdateHead, windows: &[u8]) {
     out.extend_from_slice(b"{\"type\":\"update\",\"id\":");
     json::push(out, &head.id);

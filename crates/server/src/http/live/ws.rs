@@ -1,4 +1,4 @@
-//! `/api/live` over a WebSocket: JSON for those who ask for nothing else, or the binary form.
+//! `/api/live` over a WebSocket: JSON by default, or the binary form.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,14 +18,14 @@ use crate::process::budget::{Over, Reservation};
 use crate::process::connections::Connection;
 use crate::server::Server;
 
-/// Largest message of a client: ten thousand names of channels. A part of one is held for as long as it does not end,
-/// and counts against the memory of its client then.
+/// Max size of a client's message: ten thousand names of channels. The received part of an unfinished message is held
+/// and counts against the client's memory.
 pub const MESSAGE_BYTES_MAX: usize = 512 << 10;
-/// Bytes of a part that are not counted: connections are bounded in number.
+/// Bytes of a part that are not counted; the number of connections is bounded.
 const SMALL_PART_BYTES: u64 = 16 << 10;
-/// Bytes of the header of a ping or pong of a client, which is never longer.
+/// Max header bytes of a client's ping or pong.
 const CONTROL_HEAD_BYTES: usize = 6;
-/// How long a good-bye may take.
+/// Max time for the closing handshake.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves a client until it leaves or the server stops.
@@ -58,12 +58,12 @@ pub async fn serve(socket: WebSocket, server: Arc<Server>, scene: Scene, (form, 
     subscriber::serve(SocketOutlet { sink, form }, said, server, scene, address).await;
 }
 
-/// What came of a message that has not ended, and the memory that is reserved for it. Of the next message, what came
-/// together with the end of one is not counted.
+/// Received bytes of an unfinished message, and the memory reserved for them. Bytes of a message that arrived together
+/// with the end of the previous one are not counted.
 struct Part {
     server: Arc<Server>,
     connection: Arc<Connection>,
-    /// Bytes of the connection that are not of it.
+    /// Bytes of the connection that came before the message.
     before: u64,
     held: Option<Reservation>,
 }
@@ -73,17 +73,17 @@ impl Part {
         Part { server, before: connection.received_bytes(), connection, held: None }
     }
 
-    /// The message ended.
+    /// Resets the part when a message ends.
     fn ended(&mut self) {
         (self.before, self.held) = (self.connection.received_bytes(), None);
     }
 
-    /// Leaves out a ping or pong, which may stand between the parts of a message.
+    /// Excludes a ping or pong, which may come between the parts of a message.
     fn passed(&mut self, bytes: usize) {
         self.before = (self.before + (bytes + CONTROL_HEAD_BYTES) as u64).min(self.connection.received_bytes());
     }
 
-    /// Reserves memory for it, unless it is small.
+    /// Reserves memory for the part, unless it is small.
     fn is_held(&mut self) -> Result<(), Over> {
         let bytes = self.connection.received_bytes() - self.before;
         if bytes <= SMALL_PART_BYTES {
@@ -134,6 +134,6 @@ impl Outlet for SocketOutlet {
         let _ = tokio::time::timeout(CLOSE_PATIENCE, self.sink.close()).await;
     }
 
-    // The socket goes with the task.
+    // The socket is dropped with the task.
     fn abandon(&mut self) {}
 }

@@ -1,5 +1,5 @@
-//! Reads live messages in binary, as a client does. No bytes make it panic, and what it holds is bounded by their
-//! number, whatever they claim.
+//! Reader of live messages in binary, for clients. No input makes it panic, and its memory is bounded by the size of
+//! the input, whatever the input claims.
 
 use strongback_store::{ChannelType, Value};
 
@@ -10,25 +10,25 @@ use super::{
 use crate::live::cell_notes::CellNotes;
 use crate::live::heartbeat::PlaybackState;
 
-/// A message.
+/// Message of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReadMessage<'a> {
-    /// What came since the update before.
+    /// Values received since the previous update.
     Update(Update<'a>),
-    /// A history, or a part of it.
+    /// History, or a part of one.
     History(ReadHistory<'a>),
-    /// That the server is there.
+    /// Heartbeat of the server.
     Heartbeat(ReadHeartbeat<'a>),
-    /// That the server is there, and what a playback is doing.
+    /// Heartbeat of a playback.
     Playback(ReadPlayback<'a>),
-    /// A kind to pass over.
+    /// Unknown kind, to be ignored.
     Unknown(u8),
 }
 
-/// What came since the update before.
+/// Values received since the previous update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update<'a> {
-    /// The client's number of the subscription.
+    /// Client's number for the subscription.
     pub id: i64,
     /// Epoch of the rows.
     pub epoch: u32,
@@ -38,18 +38,18 @@ pub struct Update<'a> {
     pub conflated: u32,
     /// Notices lost.
     pub dropped: u32,
-    /// What came, by stream.
+    /// Windows, by stream.
     pub windows: Vec<ReadWindow<'a>>,
 }
 
-/// What came of one stream.
+/// Values received from one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadWindow<'a> {
-    /// The stream's number.
+    /// Number of the stream.
     pub stream: u32,
-    /// First row and the row after the last, of what was stored.
+    /// First row and the row after the last, of the stored frames.
     pub rows: Option<(u64, u64)>,
-    /// Rows below are durable.
+    /// Row below which all are durable.
     pub committed: u64,
     /// Whether every frame was stored.
     pub recorded: bool,
@@ -57,96 +57,96 @@ pub struct ReadWindow<'a> {
     pub gap: bool,
     /// Times of the first and last frame, nanoseconds since 1970 UTC.
     pub time: (i64, i64),
-    /// When the last was received, nanoseconds since 1970 UTC.
+    /// Receive time of the last frame, nanoseconds since 1970 UTC.
     pub receive_time: i64,
-    /// What came, by channel.
+    /// Values, by channel number.
     pub cells: Vec<(u32, ReadCell<'a>)>,
-    /// What is said of the cells beside that.
+    /// Notes on the cells.
     pub notes: CellNotes,
 }
 
-/// What came of one channel.
+/// Values received from one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadCell<'a> {
     /// Number of values.
     pub count: u64,
-    /// The first.
+    /// First value.
     pub first: Value<'a>,
-    /// The last.
+    /// Last value.
     pub last: Value<'a>,
-    /// The least and the greatest.
+    /// Min and max.
     pub range: Option<(Value<'a>, Value<'a>)>,
-    /// Mean of the finite ones.
+    /// Mean of the finite values.
     pub mean: Option<f64>,
 }
 
-/// A history, or a part of it.
+/// History, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadHistory<'a> {
-    /// The client's number of the subscription.
+    /// Client's number for the subscription.
     pub id: i64,
-    /// Streams, and the rows at which their tails begin.
+    /// Numbers of the streams, and the rows at which their tails begin.
     pub rows: Vec<(u32, u64)>,
-    /// Its channels.
+    /// Channels of the history.
     pub series: Vec<ReadSeries<'a>>,
 }
 
 /// One channel of a history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadSeries<'a> {
-    /// The channel's number.
+    /// Number of the channel.
     pub channel: u32,
-    /// Times in which frames are known missing, nanoseconds since 1970 UTC.
+    /// Time ranges in which frames are known missing, nanoseconds since 1970 UTC.
     pub gaps: Vec<(i64, i64)>,
-    /// Buckets by their beginning, nanoseconds since 1970 UTC.
+    /// Buckets by their start, nanoseconds since 1970 UTC.
     pub buckets: Vec<(i64, ReadCell<'a>)>,
-    /// What is said of them beside that.
+    /// Notes on the buckets.
     pub notes: CellNotes,
 }
 
-/// That the server is there, and how it is.
+/// Heartbeat of the server, with its status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadHeartbeat<'a> {
     /// The server's clock, nanoseconds since 1970 UTC.
     pub time: i64,
     /// Epoch of the store.
     pub epoch: u32,
-    /// Whether it records.
+    /// State of recording.
     pub store: &'a str,
-    /// How long the newest commit took, in milliseconds.
+    /// Duration of the newest commit, in milliseconds.
     pub commit_ms: Option<f64>,
-    /// Values that came a second.
+    /// Values received per second.
     pub points_per_s: f64,
-    /// Datagrams that the kernel dropped.
+    /// Datagrams dropped by the kernel.
     pub ingest_dropped: u64,
-    /// When the newest frame was received, nanoseconds since 1970 UTC.
+    /// Receive time of the newest frame, nanoseconds since 1970 UTC.
     pub last_data: Option<i64>,
-    /// Name, status, frames a second and missing frames of each source.
+    /// Name, status, frames per second and missing frames of each source.
     pub sources: Vec<(&'a str, &'a str, f64, u64)>,
-    /// Notices that the connection lost in all.
+    /// Notices that the connection lost in total.
     pub dropped: u32,
 }
 
-/// That the server is there, and what a playback is doing.
+/// Heartbeat of a playback.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadPlayback<'a> {
     /// Epoch of the store.
     pub epoch: u32,
-    /// Whether it records.
+    /// State of recording.
     pub store: &'a str,
-    /// What the playback is doing.
+    /// State of the playback.
     pub state: PlaybackState,
-    /// Notices that the connection lost in all.
+    /// Notices that the connection lost in total.
     pub dropped: u32,
 }
 
-/// Bytes that are no live message.
+/// Error of bytes that are not a valid live message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
-    /// Something goes on beyond the end of the message or of its part.
+    /// Field that extends beyond the end of the message or of its part.
     #[error("truncated live message")]
     Short,
-    /// A part says that it is shorter than its head, or a text is no UTF-8.
+    /// Part that claims to be shorter than its head, or text that is not UTF-8.
     #[error("malformed live message")]
     Wrong,
 }
@@ -154,7 +154,7 @@ pub enum Damaged {
 /// Reads a message.
 ///
 /// # Errors
-/// The bytes are no live message, or a part of one.
+/// Returns an error if the bytes are not a live message, or only a part of one.
 pub fn read(bytes: &[u8]) -> Result<ReadMessage<'_>, Damaged> {
     let mut rest = UnreadBytes(bytes);
     match rest.byte()? {
@@ -204,7 +204,7 @@ fn window(mut rest: UnreadBytes<'_>) -> Result<ReadWindow<'_>, Damaged> {
     })
 }
 
-/// None if it is of a type or shape that is not known, and with it all that follows in its part.
+/// Reads a cell, or `None` if its type or shape is unknown; the rest of its part is then unreadable.
 fn cell<'a>(rest: &mut UnreadBytes<'a>) -> Result<Option<ReadCell<'a>>, Damaged> {
     let (code, shape) = (rest.byte()?, rest.byte()?);
     let known = ChannelType::from_code(code).filter(|t| t.is_scalar() || *t == ChannelType::String);
@@ -247,7 +247,7 @@ fn series(mut rest: UnreadBytes<'_>) -> Result<ReadSeries<'_>, Damaged> {
     Ok(ReadSeries { channel, gaps, buckets, notes })
 }
 
-/// Up to one of a type that is not known.
+/// Reads notes, up to the first of an unknown type.
 fn notes(rest: &mut UnreadBytes<'_>) -> Result<CellNotes, Damaged> {
     let mut notes = CellNotes::default();
     for _ in 0..rest.u32()? {
@@ -318,7 +318,7 @@ impl<'a> UnreadBytes<'a> {
         Ok(taken)
     }
 
-    /// A part that begins with its length, `least` bytes or more; what follows the length.
+    /// Reads the length of a part, which must be `least` or more, and returns the bytes after the length.
     fn part(&mut self, least: usize) -> Result<UnreadBytes<'a>, Damaged> {
         let length = self.u32()? as usize;
         if length < least {
@@ -358,7 +358,7 @@ impl<'a> UnreadBytes<'a> {
         std::str::from_utf8(self.take(size)?).map_err(|_| Damaged::Wrong)
     }
 
-    /// A value of a scalar type, or a text.
+    /// Reads a value of a scalar type, or a text.
     fn value(&mut self, kind: ChannelType) -> Result<Value<'a>, Damaged> {
         if kind == ChannelType::String {
             return self.text().map(Value::String);
@@ -366,7 +366,7 @@ impl<'a> UnreadBytes<'a> {
         self.number(kind)
     }
 
-    /// A value of a scalar type.
+    /// Reads a value of a scalar type.
     fn number(&mut self, kind: ChannelType) -> Result<Value<'static>, Damaged> {
         let bytes = self.take(kind.size_bytes())?;
         let mut bits = [0; 8];

@@ -12,14 +12,14 @@ use crate::live::history::Series;
 use crate::live::snapshot::StreamHistory;
 use crate::live::window::StreamWindow;
 
-/// A moment of the vectors.
+/// Time used in the vectors.
 const T: i64 = 1_760_000_000_000_000_000;
 
-/// A message in both forms, from the file that all readers are held against.
+/// Message in both forms, from the file that all readers are tested against.
 struct Vector {
     name: String,
     bytes: Vec<u8>,
-    /// With the notes of its cells.
+    /// JSON form, with the notes of its cells.
     message: Json,
 }
 
@@ -58,7 +58,7 @@ fn one_of_every_type() -> Vec<TakenWindow> {
         (F32, vec![Value::F32(1.5), Value::F32(900.25), Value::F32(-3.0)]),
         (F64, vec![Value::F64(0.1)]),
         (F32, vec![Value::F32(0.1)]),
-        // A value that came before its channel was widened.
+        // A value received before its channel was widened.
         (I64, vec![Value::I8(-1), Value::I64(i64::MAX)]),
         (U64, vec![Value::U64(u64::MAX)]),
         (Bool, vec![Value::Bool(true), Value::Bool(false), Value::Bool(true)]),
@@ -120,7 +120,7 @@ fn an_update_has_the_bytes_of_the_vector_and_says_what_json_says() {
     assert_eq!(floats(serde_json::from_slice(&text).unwrap()), floats(vector.message));
 }
 
-/// With all numbers as floats: 5 and 5.0 are the same in JSON.
+/// Converts all numbers to floats, since JSON does not distinguish 5 and 5.0.
 fn floats(value: Json) -> Json {
     match value {
         Json::Number(number) => json!(number.as_f64()),
@@ -320,12 +320,12 @@ fn values_newer_than_what_is_known_of_their_channel_are_kept() {
     assert_eq!(cell(ChannelType::I32, &mixed), (f(7.0), f(2.5), Some((f(2.5), f(7.0)))));
     let i = |v| (ChannelType::I16, v);
     assert_eq!(cell(ChannelType::I8, &[Value::U8(200)]), (i(200.0), i(200.0), Some((i(200.0), i(200.0)))));
-    // No type holds both exactly: the nearest f64 does.
+    // No type holds both values exactly, so the nearest f64 is used.
     let far = [Value::Bool(true), Value::I64(i64::MAX)];
     assert_eq!(cell(ChannelType::Bool, &far).1, f(9_223_372_036_854_775_807.0));
 }
 
-/// An update of one window with this one cell.
+/// Encodes an update of one window with this one cell.
 fn framed(cell: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     push_update(&mut out, &UpdateHead { id: 1, epoch: 1, time: 1, conflated: 0, dropped: 0 }, 1);
@@ -343,7 +343,7 @@ fn no_bytes_make_the_reader_panic() {
     let mut random = fastrand::Rng::with_seed(7);
     for Vector { name, bytes, message } in vectors() {
         for end in 0..bytes.len() {
-            // Of what a later version adds at its end, everything may be missing.
+            // Fields that a later version adds at the end may be missing.
             let cut = read(&bytes[..end]);
             assert!(cut.is_err() || json_of(&cut.unwrap()) == message, "{name}, {end} bytes");
         }
@@ -372,7 +372,7 @@ fn no_bytes_make_the_reader_panic() {
     assert_eq!(read(&text), Err(Damaged::Wrong));
 }
 
-/// A message that was read, as JSON has it.
+/// Returns a decoded message as JSON.
 fn json_of(message: &ReadMessage<'_>) -> Json {
     match message {
         ReadMessage::Unknown(_) => Json::Null,
@@ -441,7 +441,7 @@ fn with_losses(dropped: u32, mut object: Json) -> Json {
     object
 }
 
-/// An object with the fields that its notes are.
+/// Adds the fields of the notes to an object.
 fn with_notes(notes: &CellNotes, mut object: Json) -> Json {
     if !notes.changed.is_empty() {
         object["changed"] = json!(notes.changed);
@@ -453,7 +453,7 @@ fn with_notes(notes: &CellNotes, mut object: Json) -> Json {
     object
 }
 
-/// As JSON has digits: those of an f32 are not those of the f64 next to it.
+/// Returns a value with the digits of its JSON form: those of an f32 differ from those of the nearest f64.
 fn value(value: Value<'_>) -> Json {
     let mut out = Vec::new();
     crate::text::json::push_value(&mut out, value);

@@ -14,7 +14,7 @@ const T0: i64 = 1_790_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 const CHANNELS: u16 = 12;
 
-/// A stream of twelve channels and a text that nobody shows yet.
+/// Stream of twelve channels and a text, without subscriptions.
 struct Stage {
     live: Live,
     store: Arc<Store>,
@@ -41,7 +41,7 @@ impl Stage {
         Stage { live: Live::default(), store, stream, _dir: dir }
     }
 
-    /// A subscription of every so many channels.
+    /// Subscribes to every `step`-th channel.
     fn subscribe(&self, step: usize) -> Arc<Subscription> {
         self.subscribe_to((0..CHANNELS).step_by(step).map(|n| format!("bay.c{n:02}")).collect())
     }
@@ -55,12 +55,12 @@ impl Stage {
         subscription
     }
 
-    /// A frame comes, with these cells in this order, and a text of `text_bytes` bytes that nobody wants.
+    /// Publishes a frame with these cells in this order, and an unsubscribed text of `text_bytes` bytes.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         self.frame_behind(0, row, at, cells, text_bytes);
     }
 
-    /// A frame comes; `lost` are known lost by then.
+    /// Publishes a frame; `lost` frames are known lost by then.
     fn frame_behind(&self, lost: u64, row: u64, at: i64, cells: impl Iterator<Item = u16>, text_bytes: usize) {
         let mut batch = FrameBatch::new();
         batch.begin(FrameHead { stream: self.stream.id, receive_time: at, source_time: Some(at), sequence: None });
@@ -76,20 +76,20 @@ impl Stage {
     }
 }
 
-/// Takes what was begun, as JSON.
+/// Takes the update that was begun, as JSON.
 fn written(subscription: &Arc<Subscription>, taken: &mut TakenUpdate) -> String {
     let mut out = Vec::new();
     subscription.take(taken, |window| window.write(&mut out, 0));
     String::from_utf8(out).unwrap()
 }
 
-/// A subscription of every third channel, and whether it woke its connection.
+/// Subscription to every third channel, and whether it woke its connection.
 struct Bench {
     stage: Stage,
     subscription: Arc<Subscription>,
     stream: StreamId,
     taken: TakenUpdate,
-    /// What was taken when it was due.
+    /// Update taken when it was due.
     told: String,
 }
 
@@ -100,7 +100,7 @@ impl Bench {
         Bench { stage, subscription, stream, taken: TakenUpdate::default(), told: String::new() }
     }
 
-    /// A frame comes, with the cells of these channels in this order.
+    /// Publishes a frame with the cells of these channels in this order.
     fn frame(&self, row: u64, at: i64, cells: impl Iterator<Item = u16>) {
         self.stage.frame(row, at, cells, 0);
     }
@@ -133,7 +133,7 @@ fn frames_in_place_and_in_any_order_give_the_same_windows() {
         for row in 0..7 {
             bench.frame(row, T0 + row as i64 * MS, order(CHANNELS).into_iter());
         }
-        // The first channels alone are in place, too; the rest has no value in this frame.
+        // The first channels alone are at their indexes, too; the others have no value in this frame.
         bench.frame(7, T0 + 7 * MS, order(4).into_iter().filter(|i| *i < 4));
         bench.subscription.begin(&mut bench.taken);
         bench.json()
@@ -141,7 +141,7 @@ fn frames_in_place_and_in_any_order_give_the_same_windows() {
     assert!(told[0].contains("[0,8,0.0,700.0,0.0,700.0,350.0]"), "{}", told[0]);
     assert!(told[0].contains("[9,7,9.0,609.0,9.0,609.0,309.0]"), "{}", told[0]);
     assert_eq!(told[0], told[1]);
-    // Of its last frame it has channel 3 and 0 as well.
+    // Its last frame has channels 3 and 0 as well.
     assert_eq!(told[0], told[2]);
 }
 
@@ -153,7 +153,7 @@ fn a_view_is_woken_once_and_not_before_its_time() {
     bench.frame(0, T0, 0..CHANNELS);
     assert!(bench.has_woken());
     assert_eq!(bench.due(T0, 0, period), Due::Now);
-    // Until its next time the connection sleeps, whatever comes.
+    // Until its next due time the connection sleeps, whatever arrives.
     for row in 1..5 {
         bench.frame(row, T0 + row as i64 * 40 * MS, 0..CHANNELS);
         assert!(!bench.has_woken(), "row {row}");
@@ -166,7 +166,7 @@ fn a_view_is_woken_once_and_not_before_its_time() {
     assert!(bench.has_woken());
     assert_eq!(bench.due(T0 + 200 * MS, 5 * MS, period), Due::Now);
     assert!(bench.told.contains("\"from_row\":\"1\",\"to_row\":\"6\""));
-    // Nothing came until its next time: the first frame wakes it, and leaves.
+    // Nothing arrived by the due time: the first frame wakes it and is sent.
     assert_eq!(bench.due(T0 + 300 * MS, -95 * MS, period), Due::AtItsTime);
     assert_eq!(bench.due(T0 + 400 * MS, 0, period), Due::Nothing);
     bench.frame(6, T0 + 900 * MS, 0..CHANNELS);
@@ -203,18 +203,18 @@ fn what_is_hurried_or_went_back_does_not_wait() {
     assert_eq!((bench.taken.epoch, bench.taken.rewound.as_slice()), (1, &[(bench.stream, 0)][..]));
 }
 
-/// What a test does with subscriptions.
+/// Test action on subscriptions.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A frame comes; the bytes of its text.
+    /// New frame, with a text of this many bytes.
     Frame(usize),
-    /// The subscription at this place, modulo their number, takes what waits.
+    /// Update taken by the subscription at this index, modulo their number.
     Take(usize),
-    /// Another subscription, of every so many channels.
+    /// New subscription to every n-th channel.
     Subscribe(usize),
-    /// The subscription at this place goes.
+    /// End of the subscription at this index.
     Remove(usize),
-    /// The store went back by so many rows.
+    /// Rewind of the store by this many rows.
     Rewind(u64),
 }
 
@@ -235,12 +235,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whoever takes when: its windows are those of the frames since it took last.
+    /// Whichever order subscriptions take in, each window holds the frames since its previous one.
     #[test]
     fn each_subscription_sees_each_frame_once(steps in steps()) {
         let stage = Stage::new();
         let (mut row, mut epoch) = (0, 0);
-        // Each with the window that it should get.
+        // Each subscription with its expected window.
         let mut all: Vec<(Arc<Subscription>, usize, TakenUpdate, StreamWindow)> = Vec::new();
         for (at, step) in (0..).map(|n| T0 + n * MS).zip(steps) {
             match step {
@@ -287,7 +287,7 @@ proptest! {
     }
 }
 
-/// Whether a tail has the frame or it is too large for one.
+/// Applies both to frames in a tail and to those too large for one.
 #[test]
 fn a_long_text_is_held_once_however_many_windows_show_it() {
     let stage = Stage::new();
@@ -307,8 +307,8 @@ fn a_long_text_is_held_once_however_many_windows_show_it() {
     }
 }
 
-/// A loss is told with the frame that shows it: the first after subscribing or after the store was opened anew, or
-/// a later one.
+/// A loss is reported with the frame that shows it: the first one after subscribing or after the store was reopened,
+/// or a later one.
 #[test]
 fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
     let mut bench = Bench::new();
@@ -321,7 +321,7 @@ fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
     };
     assert!(gap_at(&mut bench, 3, 0));
     assert!(!gap_at(&mut bench, 3, 1));
-    // What was lost with the store before this one was not lost before the next frame.
+    // A loss in the previous store is not one before the next frame.
     Live::rewind(&mut bench.stage.live.fanout(), 1, |_| 2, |_| 5);
     assert!(gap_at(&mut bench, 9, 2));
     assert!(!gap_at(&mut bench, 9, 3));
@@ -330,7 +330,7 @@ fn the_frame_that_shows_a_loss_tells_of_it_whichever_it_is() {
     assert!(gap_at(&mut bench, 12, 5));
 }
 
-/// Windows go from stream to stream as they are taken.
+/// Window buffers move between streams as they are taken.
 #[test]
 fn the_memory_of_a_wide_window_does_not_stay_with_narrow_streams() {
     const WIDE: usize = 1000;
@@ -391,16 +391,16 @@ fn tables_are_counted_up_to_the_last_channel_that_is_wanted() {
     };
     let new = |channels: &[u16]| subscription.table_bytes(&[found(u32::MAX, channels)]);
     assert_eq!((new(&[0]), new(&[3, 12]), new(&[])), (4, 52, 0));
-    // It has a table up to channel 12.
+    // Its table extends to channel 12.
     let more = |channels: &[u16]| subscription.table_bytes(&[found(0, channels)]);
     assert_eq!((more(&[4]), more(&[13, 14])), (0, 8));
     let narrow = stage.subscribe_to(vec!["bay.c00".to_owned()]);
-    // A stream that grows adds nothing where no channel of it is wanted.
+    // A stream that grows adds nothing if none of its new channels is wanted.
     narrow.refresh(&stage.stream);
     assert_eq!(narrow.table_bytes(&[found(0, &[1])]), 4);
 }
 
-/// What the store refused ends with the last frame refused; what the sequence tells ends with the frame that shows it.
+/// A gap of refused frames ends with the last refused frame; a gap in the sequence ends with the frame that shows it.
 #[test]
 fn who_comes_back_is_told_of_frames_refused_before_the_first_that_it_missed() {
     let stage = Stage::new();
@@ -433,13 +433,13 @@ fn who_comes_back_is_told_of_frames_refused_before_the_first_that_it_missed() {
     // Between rows 2 and 3, at 20 and 30 ms.
     assert!(gap_of(3, (22, 28)) && gap_of(2, (22, 28)));
     assert!(!gap_of(4, (22, 28)));
-    // Shown by row 3, or by the row before, of which the client was told.
+    // Shown by row 3, or by the row before, which the client was told of.
     assert!(gap_of(3, (20, 30)) && !gap_of(3, (10, 20)) && !gap_of(4, (20, 30)));
     // There is no row before the first.
     assert!(gap_of(0, (-5, 0)) && !gap_of(0, (-5, -1)));
 }
 
-/// The store has no row of them, and the ledger none before the store takes frames again.
+/// Refused frames have no rows, and the ledger has no row of them until the store accepts frames again.
 #[test]
 fn who_comes_back_is_told_of_frames_refused_since_the_newest_row() {
     let stage = Stage::new();
@@ -457,7 +457,7 @@ fn who_comes_back_is_told_of_frames_refused_since_the_newest_row() {
         subscription.take(&mut taken, |place| gaps.push(place.window.gap));
         gaps
     };
-    // Whoever looks at it counts what is lost.
+    // Losses are counted only for streams with a subscriber.
     let other = stage.subscribe(1);
     publish(Outcome::Stored { row: 0 }, T0);
     publish(Outcome::Rejected(Reject::Refused(Refusal::Closed)), T0 + MS);
@@ -471,7 +471,7 @@ fn who_comes_back_is_told_of_frames_refused_since_the_newest_row() {
     assert_eq!((gaps(&later), gaps(&other).len()), (vec![false], 1));
 }
 
-/// The row of a loss comes up to a second after the frame that shows it: until then its sequence tells of it.
+/// The row of a loss is written up to a second after the frame that shows it; until then its sequence shows the loss.
 #[test]
 fn who_comes_back_is_told_of_frames_whose_gap_has_no_row_yet() {
     let stage = Stage::new();
@@ -485,7 +485,7 @@ fn who_comes_back_is_told_of_frames_whose_gap_has_no_row_yet() {
     };
     let (stream, _) = stage.store.resolve(&spec, T0).unwrap();
     let mut at = T0;
-    // Two frames change places, three are missing before row 5, and one comes last that was missing before row 7.
+    // Two frames are swapped, three are missing before row 5, and the one missing before row 7 arrives last.
     for sequence in [0, 2, 1, 3, 4, 8, 9, 11, 12, 10_u64] {
         let mut batch = FrameBatch::new();
         at += MS;
@@ -535,14 +535,14 @@ fn readers_on_other_threads_miss_no_frame_and_are_not_left_asleep() {
             scope.spawn(move || read(subscription));
         }
         for row in 0..FRAMES {
-            // Some fill the tail, some are too large for it.
+            // Some frames fill the tail, some are too large for it.
             let text_bytes = [0, 0, 0, 9_000, 0, 30_000, 0, 0][row as usize % 8];
             stage.frame(row, T0 + row as i64, 0..CHANNELS, text_bytes);
         }
     });
 }
 
-/// A frame that no tail takes wakes a reader, which reads the next one before it is told of it.
+/// A frame that does not fit into a tail wakes a reader, which reads the next frame before being notified of it.
 #[test]
 fn who_has_read_a_frame_before_it_is_told_of_it_waits_for_the_next() {
     let mut bench = Bench::new();
@@ -603,9 +603,9 @@ fn updates_that_a_late_look_merges_are_counted() {
         bench.taken.missed
     };
     assert_eq!(missed(0, 0, 10, 0), 0);
-    // Since 450 ms something could have left, and since as long it was time.
+    // There was something to send since 450 ms, and it was due for as long.
     assert_eq!(missed(1, 100, 660, 450), 2);
-    // It came just now, whenever it was time.
+    // The data arrived just now, however long the update was due.
     assert_eq!(missed(2, 9_000, 9_010, 8_000), 0);
     assert_eq!(missed(3, 9_020, 9_419, 199), 0);
 }

@@ -14,13 +14,13 @@ const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 const MS: i64 = 1_000_000;
 
-/// A deck whose clock is turned by hand, and a viewer that takes what comes.
+/// Deck with a manual clock, and a viewer that takes updates.
 struct Bench {
     deck: Deck,
     clock: Arc<AtomicI64>,
     wall: Arc<AtomicI64>,
     store: Arc<Store>,
-    /// The store that the deck is given.
+    /// Store that the deck gets.
     given: Arc<Mutex<Arc<Store>>>,
     streams: Vec<StreamId>,
     viewer: Arc<Subscription>,
@@ -28,16 +28,16 @@ struct Bench {
     dir: tempfile::TempDir,
 }
 
-/// What a viewer was shown of one stream in one update: stream, rows, first and last `time`, frames.
+/// Update of one stream as a viewer gets it: stream, rows, first and last `time`, frames.
 type Seen = (u32, (u64, u64), (i64, i64), u64);
 
 impl Bench {
-    /// Ten seconds of two streams, one every 100 ms, the other every second, values counted up.
+    /// Creates ten seconds of two streams, one with a frame every 100 ms, the other every second; values count up.
     fn new(interval: Range<i64>) -> Bench {
         Bench::of(2, interval)
     }
 
-    /// With further streams, which are empty.
+    /// Adds further streams, which are empty.
     fn of(streams: usize, interval: Range<i64>) -> Bench {
         let (store, streams, dir) = store_of(streams, options());
         let mut frames: Vec<_> = (0..100).map(|n| (streams[0], T0 + n * 100 * MS, n)).collect();
@@ -76,13 +76,13 @@ impl Bench {
         self.show();
     }
 
-    /// As a client is shown the snapshot.
+    /// Releases held streams, as a client does after the snapshot.
     fn show(&self) {
         let (round, held) = self.viewer.held();
         self.viewer.release(held.iter().map(|held| held.slot), round);
     }
 
-    /// Time goes on, and the deck is pumped in steps of 10 ms.
+    /// Advances the time and pumps the deck in steps of 10 ms.
     fn run(&mut self, ns: i64) {
         for _ in 0..ns / (10 * MS) {
             self.clock.fetch_add(10 * MS, Ordering::Relaxed);
@@ -126,7 +126,7 @@ fn the_clock_says_what_is_played() {
     bench.deck.obey(&ControlCommand::Play).unwrap();
     bench.run(100 * MS);
     assert_eq!(bench.deck.at(), T0 + 2_450 * MS);
-    // The end: every frame once, and it stays there.
+    // The end: every frame was played once, and it stays there.
     bench.run(2 * S);
     assert!(bench.deck.is_ended());
     assert_eq!(bench.deck.at(), T0 + 10 * S);
@@ -177,7 +177,7 @@ fn frames_of_one_stream_and_time_are_one_step() {
 fn a_step_needs_somebody_who_watches() {
     let mut bench = Bench::new(T0..T0 + 10 * S);
     assert!(matches!(bench.deck.obey(&ControlCommand::StepFrames(1)), Err(Refused::Bad(_))));
-    // The clock goes on all the same.
+    // The clock runs all the same.
     bench.deck.obey(&ControlCommand::Play).unwrap();
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + S);
@@ -190,7 +190,7 @@ fn who_joins_late_is_held_at_the_place_and_misses_nothing_behind_it() {
     bench.watch();
     bench.run(100 * MS);
     assert_eq!(bench.seen(), [(0, (11, 12), (T0 + 1_100 * MS, T0 + 1_100 * MS), 1)]);
-    // Another one does not disturb the first.
+    // Another viewer does not disturb the first.
     let patterns = PatternSet::parse(vec!["s1.*".to_owned()]).unwrap();
     let other = Arc::new(Subscription::new(2, patterns, Arc::new(Notify::new()), 0));
     let catalog = bench.store.catalog();
@@ -217,14 +217,14 @@ fn a_seek_takes_away_what_was_not_shown_and_holds_what_comes() {
     assert_eq!(bench.seen(), [], "the client was not told of the jump");
     let (round, held) = bench.viewer.held();
     assert_eq!((round.number, held.len(), held[0].since), (1, 2, FramePosition::after(T0 + 5 * S)));
-    // What was asked for before another jump lets nothing go.
+    // A release from before another jump has no effect.
     bench.viewer.release([0, 1], Round::default());
     assert_eq!(bench.seen(), []);
     bench.show();
     // The frame at the time itself is in the snapshot.
     assert_eq!(bench.seen(), [(0, (51, 52), (T0 + 5_100 * MS, T0 + 5_100 * MS), 1)]);
     assert!(bench.deck.obey(&ControlCommand::Seek(T0 - 1)).is_err());
-    // To the beginning: its frames are played.
+    // To the start: the frames there are played.
     bench.deck.obey(&ControlCommand::Seek(T0)).unwrap();
     bench.show();
     bench.run(10 * MS);
@@ -242,7 +242,7 @@ fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 6);
     bench.run(10 * MS);
     assert_eq!((bench.deck.round(), bench.deck.at()), (1, T0));
-    // Not told of the jump yet: what it is to be shown is waited for.
+    // The viewer was not told of the jump yet, so the loop waits for it.
     bench.run(700 * MS);
     assert_eq!((bench.deck.round(), bench.deck.at()), (1, T0 + 500 * MS));
     bench.show();
@@ -250,7 +250,7 @@ fn a_loop_begins_again_when_the_viewers_have_seen_its_end() {
     bench.run(20 * MS);
     assert_eq!(bench.deck.round(), 2);
     bench.show();
-    // One that takes nothing is not waited for for ever, and told.
+    // The loop does not wait forever for a viewer that takes nothing.
     bench.run(3 * S);
     assert!(bench.deck.round() >= 3);
     bench.show();
@@ -290,7 +290,7 @@ fn an_interval_that_is_longer_than_it_was_is_played_on_from_its_end_at_its_speed
     bench.run(450 * MS);
     assert_eq!((bench.deck.round(), bench.deck.at()), (0, T0 + 2_450 * MS));
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 5 + 1);
-    // One that runs goes on as if nothing had been said.
+    // A running playback continues unchanged.
     bench.deck.obey(&ControlCommand::Interval(None, Some(T0 + 9 * S))).unwrap();
     bench.run(100 * MS);
     assert_eq!(bench.deck.at(), T0 + 2_550 * MS);
@@ -308,14 +308,14 @@ fn what_has_not_come_yet_is_followed() {
     let at = bench.deck.at();
     assert!((T0 + 101 * S - 300 * MS..=T0 + 101 * S + 100 * MS).contains(&at), "{}", at - T0);
     for n in 0..20 {
-        // As it comes: stamped now, seen a second later.
+        // Live data: stamped now, seen a second later.
         let now = bench.wall.load(Ordering::Relaxed);
         append(&bench.store, &[(bench.streams[0], now, 100 + n)]);
         bench.run(100 * MS);
     }
     bench.run(1_300 * MS);
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 20);
-    // Where nothing is to come for long, it waits.
+    // The deck waits if nothing arrives for long.
     bench.deck.obey(&ControlCommand::Seek(T0 + 150 * S)).unwrap();
     bench.run(S);
     assert_eq!(bench.deck.at(), T0 + 150 * S);
@@ -327,7 +327,7 @@ fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
     bench.wall.store(T0 + 105 * S, Ordering::Relaxed);
     bench.deck.obey(&ControlCommand::Speed(1_000.0)).unwrap();
     bench.run(S);
-    // Before the beginning, and ahead of what was played: neither is left out.
+    // Before the start, and ahead of what was played: neither is left out.
     append(&bench.store, &[(bench.streams[0], T0 + 99 * S, 1), (bench.streams[0], T0 + 106 * S, 2)]);
     bench.run(S);
     assert_eq!(bench.deck.take_told(), Vec::<String>::new());
@@ -340,7 +340,7 @@ fn frames_that_come_too_late_to_be_followed_are_told_of_once() {
     let told = bench.deck.take_told();
     assert!(told.len() == 1 && told[0].contains("s1"), "{told:?}");
     assert_eq!(bench.seen().iter().map(|seen| seen.3).sum::<u64>(), 1);
-    // Who goes back sees them.
+    // After going back they are shown.
     bench.deck.obey(&ControlCommand::Seek(T0 + 101 * S)).unwrap();
     bench.show();
     bench.run(S);
@@ -370,7 +370,7 @@ fn late_frames_of_very_many_streams_are_summed_up_and_leave_room_for_troubles() 
 #[test]
 fn what_cannot_be_read_in_time_is_behind_and_nothing_is_left_out() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
-    // Every look at the clock takes 30 ms: a turn is over after a few frames.
+    // Each read of the clock takes 30 ms, so a turn ends after a few frames.
     let clock = bench.clock.clone();
     let wall = bench.wall.load(Ordering::Relaxed);
     bench.deck.machine.now = Box::new(move || Now { steady: clock.fetch_add(30 * MS, Ordering::Relaxed), wall });
@@ -404,7 +404,7 @@ fn a_store_that_is_opened_anew_is_read_on() {
     let mut bench = Bench::watched(T0..T0 + 10 * S);
     bench.run(5 * S);
     bench.store.close(T0 + 600 * S).unwrap();
-    // Between the two what was read still is.
+    // Rows that were read remain valid meanwhile.
     bench.run(S);
     let again = Arc::new(Store::open(bench.dir.path(), options(), T0 + 601 * S).unwrap());
     *bench.given.lock() = again.clone();
@@ -421,7 +421,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
     let small = StoreOptions { segment_bytes: 64 << 10, max_bytes: Some(4 << 20), ..options() };
     let (store, streams, _dir) = store_of(2, small);
     let mut random = fastrand::Rng::with_seed(5);
-    // Values that cannot be made smaller, so that segments fill; the second stream is quiet.
+    // Incompressible values, so that segments fill; the second stream is quiet.
     let mut frames: Vec<_> = (0..40_000).map(|n| (streams[0], T0 + n * MS, random.i64(..))).collect();
     append(&store, &frames);
     append(&store, &[(streams[1], T0 + 39 * S, 7)]);
@@ -442,7 +442,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
     bench.run(S);
     let before: u64 = bench.seen().iter().map(|seen| seen.3).sum();
     assert!((900..=1_010).contains(&before), "{before}");
-    // All of it goes while it is played.
+    // All of it expires while it is played.
     for _ in 0..12 {
         for frame in &mut frames {
             frame.1 += 100 * S;
@@ -458,7 +458,7 @@ fn what_expires_under_it_is_told_and_the_rest_is_played() {
     assert!(before + after < 40_000, "{after}");
     let told = bench.deck.take_told();
     assert!(told.iter().any(|text| text.contains("expired") && text.contains("s0")), "{told:?}");
-    // What comes is played again.
+    // New frames are played again.
     append(&bench.store, &[(streams[0], T0 + 39 * S + 1, 1)]);
     bench.deck.obey(&ControlCommand::Seek(T0 + 39 * S)).unwrap();
     bench.show();

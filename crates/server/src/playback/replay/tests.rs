@@ -14,7 +14,7 @@ pub(in crate::playback) fn options() -> StoreOptions {
     StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, open_bytes: 64 << 10, ..StoreOptions::default() }
 }
 
-/// A store with so many streams of one channel, whose `time` is what their source says.
+/// Creates a store with this number of streams, each with one channel and the source's `time`.
 pub(in crate::playback) fn store_of(
     streams: usize,
     options: StoreOptions,
@@ -36,7 +36,7 @@ pub(in crate::playback) fn store_of(
     (store, ids, dir)
 }
 
-/// Appends frames: stream, `time`, value. Answers the row of each.
+/// Appends frames: stream, `time`, value. Returns the row of each.
 pub(in crate::playback) fn append(store: &Store, frames: &[(StreamId, i64, i64)]) -> Vec<u64> {
     let mut rows = Vec::new();
     for some in frames.chunks(256) {
@@ -62,7 +62,7 @@ fn wanted(ids: &[StreamId]) -> Vec<(StreamId, Vec<ChannelIndex>)> {
     ids.iter().map(|id| (*id, vec![ChannelIndex(0)])).collect()
 }
 
-/// What a replay gives up to and with a `time`: places, values, whether frames are missing before.
+/// Reads a replay up to and including a `time`: places, values, and whether frames are missing before.
 fn played(replay: &mut Replay, due: i64) -> Vec<(FramePosition, i64, bool)> {
     let found = RefCell::new(Vec::new());
     loop {
@@ -85,7 +85,8 @@ fn played(replay: &mut Replay, due: i64) -> Vec<(FramePosition, i64, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Against a sort of all that was appended: late rows, equal times, blocks and open rows, interrupted at will.
+    /// Compares with a sort of all appended frames: late rows, equal times, blocks and open rows, interrupted at
+    /// random.
     #[test]
     fn frames_come_in_the_order_of_a_naive_sort(
         frames in prop::collection::vec((0_usize..4, 0_i64..60, 0_u8..4), 1..900),
@@ -94,7 +95,7 @@ proptest! {
         maintained in any::<bool>(),
     ) {
         let (store, ids, _dir) = store_of(4, options());
-        // Mostly rising, with steps back: as late frames come.
+        // Mostly ascending, with steps back as of late frames.
         let frames: Vec<(StreamId, i64, i64)> = frames.iter().enumerate().map(|(i, (stream, time, late))| {
             let time = if *late == 0 { *time } else { (i as i64 / 16).min(59) };
             (ids[*stream], T0 + time * S / 2, i as i64)
@@ -114,7 +115,7 @@ proptest! {
         cuts.sort();
         for (i, cut) in cuts.iter().enumerate() {
             found.extend(played(&mut replay, *cut).into_iter().map(|(place, value, _)| (place, value)));
-            // Another goes on where the one before stood, within frames of one time too.
+            // Another replay continues where the previous one stopped, even within frames of one time.
             if i % 2 == 0 {
                 let place = found.last().map_or(FramePosition::before(from), |(place, _)| *place);
                 replay = Replay::new(&store.view(), wanted(&ids), place, to);
@@ -136,7 +137,7 @@ fn more_rows_of_one_nanosecond_than_a_slice_holds_come_in_their_order() {
     let expected: Vec<i64> = order(0).chain(order(1)).chain([9_990, 9_992, 9_994, 9_996, 9_998]).collect();
     assert_eq!(values[..values.len() - 5], expected[..]);
     assert_eq!(values.len(), 10_000);
-    // From within them on.
+    // Continues within them.
     let place = FramePosition { time: T0 + S, stream: ids[0], row: 4_000 };
     let mut replay = Replay::new(&store.view(), wanted(&ids), place, T0 + 10 * S);
     let values: Vec<i64> = played(&mut replay, i64::MAX).iter().map(|(_, value, _)| *value).collect();
@@ -163,7 +164,7 @@ fn the_first_frame_behind_a_gap_says_so_once() {
     replay.note_gaps(vec![(ids[0], T0 + 6 * S), (ids[0], T0), (ids[0], T0 + 99 * S), (StreamId(77), T0 + 7 * S)]);
     let told = |(_, value, gap): &(FramePosition, i64, bool)| gap.then_some(*value);
     assert_eq!(played(&mut replay, i64::MAX).iter().filter_map(told).collect::<Vec<i64>>(), [0, 6]);
-    // From within on, where the first was told.
+    // Continues within them, where the first gap was already reported.
     let mut replay = Replay::new(&store.view(), wanted(&ids), FramePosition::after(T0), T0 + 100 * S);
     replay.note_gaps(vec![(ids[0], T0), (ids[0], T0 + 6 * S)]);
     assert_eq!(played(&mut replay, i64::MAX).iter().filter_map(told).collect::<Vec<i64>>(), [6]);

@@ -1,7 +1,7 @@
-//! The clock of a source against that of reception, by the delays of its frames: pure.
+//! Estimate of a source's clock against the reception clock, from the delays of its frames. Pure.
 //!
-//! A frame's delay, `receive_time − source_time`, is what the clocks differ by, plus its way here. The way is never
-//! shorter than some least one, and often longer: so the *least* delays tell of the clocks, and all others of the way.
+//! A frame's delay, `receive_time − source_time`, is the difference of the clocks plus the travel time. Travel has a
+//! minimum and is often longer, so the *minimum* delays describe the clocks and all others describe the travel.
 //!
 //! ```text
 //!  delay │      x            x   x      x                 windows of a second, the least delay of each
@@ -10,57 +10,57 @@
 //!        └──────────────────────────────────── time
 //! ```
 //!
-//! The offset is the line at the newest window, so it contains the least time of the way, which nobody can tell apart
-//! from it. The drift is its slope. A window that lies off the line by more than the others explain is a suspect and
-//! moves nothing; several in a row that agree with each other are a jump, and the estimate begins anew with them. Delays
-//! can be long for a while without a jump, and never too short: so fewer short ones than long ones make one.
+//! The offset is the line at the newest window, so it includes the minimum travel time, which cannot be told apart from
+//! it. The drift is its slope. A window further off the line than the others explain is a suspect and changes nothing.
+//! Several suspects in a row that agree are a jump, and the estimate restarts with them. Delays can be long for a while
+//! without a jump but never too short, so fewer short suspects than long ones make a jump.
 
 use crate::reception::arrival::ArrivalWindow;
 use std::collections::VecDeque;
 
-/// Windows that the line lies under, at most, and their span.
+/// Max number of windows the line is fitted to, and their max time span.
 const POINTS_MAX: usize = 256;
 const SPAN_NS: i64 = 900_000_000_000;
-/// Windows, and their span, from which on the estimate is good.
+/// Number of windows, and their time span, from which on the estimate is good.
 const GOOD_POINTS: usize = 12;
 const GOOD_SPAN_NS: i64 = 30_000_000_000;
-/// Steepest line that is a clock's; steeper ones are stamps that follow none (data sent later, in other order).
+/// Max slope of a clock; steeper lines are stamps that follow no clock (data sent later or out of order).
 const DRIFT_PPM_MAX: f64 = 1_000.0;
 /// Largest typical distance of windows from the line of a clock.
 const RESIDUAL_NS_MAX: i64 = 2_000_000_000;
-/// Least distance from the line that makes a suspect, and its measure: times the distance that nine in ten keep.
+/// Distance from the line that makes a suspect: this many times the 90th percentile of the distances, at least the min.
 const TOLERANCE_NS_MIN: i64 = 500_000;
 const TOLERANCE_TIMES: i64 = 3;
-/// Suspects in a row that make a jump: of delays that are too short, and too long.
+/// Agreeing suspects in a row that make a jump: with delays too short, and too long.
 const SHORT_SUSPECTS: usize = 3;
 const LONG_SUSPECTS: usize = 12;
-/// Suspects without agreement that end the estimate: the stamps follow the line no more.
+/// Suspects without agreement that restart the estimate: the stamps no longer follow the line.
 const SUSPECTS_MAX: usize = 120;
-/// Windows may be this much out of order: several threads take the frames of one stream.
+/// Tolerated disorder of windows: several threads receive the frames of one stream.
 const DISORDER_NS: i64 = 1_000_000_000;
-/// Without stamps for this long the clock is gone.
+/// Time without stamps after which the clock counts as gone.
 const GONE_NS: i64 = 60_000_000_000;
-/// Of many points the line is found anew with each so many windows.
+/// Windows between two fits, and the number of points below which each window refits.
 const REFIT_EVERY: u32 = 5;
 const REFIT_ALWAYS_BELOW: usize = 60;
 
-/// How well a clock is known.
+/// State of the estimate of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockState {
-    /// There are not enough windows yet, or they agree on nothing.
+    /// Too few windows so far, or windows that do not agree.
     Learning,
-    /// Offset and drift hold.
+    /// Offset and drift are reliable.
     Good,
-    /// It jumped, and is learnt anew.
+    /// A clock that jumped and is being learnt again.
     Jumped,
-    /// It runs, and was never set.
+    /// A clock that runs but was never set.
     NeverSet,
-    /// No stamps come any more.
+    /// A clock whose stamps stopped arriving.
     Gone,
 }
 
 impl ClockState {
-    /// As people read it.
+    /// Returns the name shown to users.
     pub fn name(self) -> &'static str {
         match self {
             ClockState::Learning => "learning",
@@ -72,20 +72,20 @@ impl ClockState {
     }
 }
 
-/// A clock, as far as it is known.
+/// The current estimate of a clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockReading {
-    /// Source's clock less that of reception, nanoseconds: negative where it is behind, or the way is long.
+    /// Source clock minus reception clock, nanoseconds; negative if the source is behind or the travel time is long.
     pub offset_ns: i64,
-    /// What the source's clock gains, millionths.
+    /// Drift of the source's clock, parts per million; positive if it runs fast.
     pub drift_ppm: f64,
-    /// How much later than the quickest frames come, typically, nanoseconds.
+    /// Typical delay beyond that of the quickest frames, nanoseconds.
     pub spread_ns: i64,
-    /// How well it is known.
+    /// State of the estimate.
     pub state: ClockState,
     /// Jumps since the stream was first seen.
     pub jumps: u64,
-    /// Since when it is in this state, nanoseconds since 1970 UTC.
+    /// Time at which this state began, nanoseconds since 1970 UTC.
     pub since: i64,
 }
 
@@ -94,19 +94,19 @@ pub struct ClockReading {
 pub struct Jump {
     /// `receive_time` of the first window after it, nanoseconds since 1970 UTC.
     pub at: i64,
-    /// How far the source's clock went forwards, nanoseconds.
+    /// Amount by which the source's clock moved forwards, nanoseconds.
     pub by_ns: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    /// Since the estimate's first window, nanoseconds; so that differences are exact in f64.
+    /// Nanoseconds since the estimate's first window, so that differences are exact in `f64`.
     x: i64,
     y: i64,
     above: i64,
 }
 
-/// y = at_0 + slope · x.
+/// The line y = at_0 + slope · x.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     at_0: f64,
@@ -122,7 +122,7 @@ impl Line {
 /// The estimate of one stream's clock.
 #[derive(Clone, Debug)]
 pub struct ClockEstimate {
-    /// Reception and delay of the first window: all points are relative to it.
+    /// Reception time and delay of the first window; all points are relative to it.
     origin: (i64, i64),
     points: VecDeque<Point>,
     suspects: Vec<Point>,
@@ -137,7 +137,7 @@ pub struct ClockEstimate {
 }
 
 impl ClockEstimate {
-    /// Begins with a first window.
+    /// Starts an estimate from a first window.
     pub fn new(window: &ArrivalWindow) -> ClockEstimate {
         let mut estimate = ClockEstimate {
             origin: (0, 0),
@@ -157,12 +157,12 @@ impl ClockEstimate {
         estimate
     }
 
-    /// Takes the next window; tells a jump once it is sure.
+    /// Adds the next window. Returns a jump once it is confirmed.
     pub fn window(&mut self, window: &ArrivalWindow) -> Option<Jump> {
         let only = [(window.at, window.least_ns, window.above_ns)];
         let was_set = self.state != ClockState::NeverSet;
         if was_set == window.never_set {
-            // Set for the first time, or switched off and on: another clock, and no jump of this one.
+            // The clock was set for the first time, or restarted: it is another clock, not a jump of this one.
             let state = if window.never_set { ClockState::NeverSet } else { ClockState::Learning };
             self.begin_again(state, window.at, &only);
             return None;
@@ -186,7 +186,7 @@ impl ClockEstimate {
         if self.is_enough() && off.saturating_abs() > self.tolerance_ns {
             return self.suspect(point, window.at);
         }
-        // Long delays that passed lie above the line and do it no harm.
+        // Long delays that ended lie above the line and do not distort it.
         let line = self.line;
         self.points.extend(self.suspects.drain(..).filter(|p| p.y > line.at(p.x)));
         self.add(point, off < 0);
@@ -194,19 +194,19 @@ impl ClockEstimate {
         None
     }
 
-    /// Looks whether stamps still come. `now` is nanoseconds since 1970 UTC.
+    /// Marks the clock as gone if no stamps arrive. `now` is nanoseconds since 1970 UTC.
     pub fn look(&mut self, now: i64) {
         if self.state != ClockState::Gone && now.saturating_sub(self.newest) > GONE_NS {
             self.turn(ClockState::Gone, now);
         }
     }
 
-    /// What is known now.
+    /// Returns the current estimate.
     pub fn reading(&self) -> ClockReading {
         let known = self.is_enough();
         ClockReading {
             offset_ns: self.newest_delay().saturating_neg(),
-            // A slope over a few seconds is the way's, not the clock's.
+            // Over a few seconds the slope is that of the travel time, not of the clock.
             drift_ppm: if known { 0.0 - self.line.slope * 1e6 } else { 0.0 },
             spread_ns: self.spread_ns,
             state: self.state,
@@ -228,7 +228,7 @@ impl ClockEstimate {
         }
     }
 
-    /// Whether the points make a line that says something.
+    /// Returns whether there are enough points, over a long enough span, for a meaningful line.
     fn is_enough(&self) -> bool {
         let span = self.points.back().zip(self.points.front()).map_or(0, |(b, f)| b.x.saturating_sub(f.x));
         self.points.len() >= GOOD_POINTS && span >= GOOD_SPAN_NS
@@ -250,7 +250,7 @@ impl ClockEstimate {
     }
 
     fn jump(&mut self, at: i64, by_ns: i64, windows: &[(i64, i64, i64)]) -> Option<Jump> {
-        // Who was never known to go right cannot be seen to jump.
+        // Only a clock that was known to be good can be seen to jump.
         let was_known = self.state == ClockState::Good;
         self.jumps += u64::from(was_known);
         let state = match self.state {
@@ -305,7 +305,7 @@ impl ClockEstimate {
         }
     }
 
-    /// Finds the line anew.
+    /// Fits the line again.
     fn fit(&mut self) {
         self.since_fit = 0;
         self.line = line_below(&self.points);
@@ -320,7 +320,7 @@ impl ClockEstimate {
         self.spread_ns = at(&mut above, 0.5);
     }
 
-    /// Whether what is known by now is good.
+    /// Updates the state after a new point.
     fn judge(&mut self, at: i64) {
         let follows = self.line.slope.abs() * 1e6 <= DRIFT_PPM_MAX
             && self.tolerance_ns <= RESIDUAL_NS_MAX.saturating_mul(TOLERANCE_TIMES);
@@ -329,7 +329,7 @@ impl ClockEstimate {
                 self.turn(ClockState::Good, at);
             }
             ClockState::Learning | ClockState::Jumped if self.is_enough() => {
-                // Something happened while it was learnt: the older half is forgotten.
+                // The clock changed while it was being learnt: drop the older half.
                 self.points.drain(..self.points.len() / 2);
                 self.fit();
             }
@@ -339,7 +339,7 @@ impl ClockEstimate {
     }
 }
 
-/// The line below all points with the least sum of distances to them: the edge of the lower hull over their mean x.
+/// Returns the line below all points with the min sum of distances to them: the edge of the lower hull at their mean x.
 fn line_below(points: &VecDeque<Point>) -> Line {
     let mut hull: Vec<(f64, f64)> = Vec::with_capacity(32);
     for p in points {

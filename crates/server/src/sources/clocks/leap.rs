@@ -1,4 +1,4 @@
-//! Leaps of this machine's clock, as events.
+//! Events for leaps of this machine's clock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use strongback_store::ClockLeap;
 
 use crate::sources::expectation::in_words;
 
-/// The event of a leap that was noticed at `now`; `confirm_s`: how long no data is dropped by age after it.
+/// Returns the event of a leap noticed at `now`. No data is dropped by age for `confirm_s` seconds after it.
 pub fn event(leap: ClockLeap, confirm_s: u64, now: i64) -> EventRow {
     let by = in_words(Duration::from_nanos(leap.to.abs_diff(leap.from)));
     let direction = if leap.to >= leap.from { "ahead" } else { "back" };

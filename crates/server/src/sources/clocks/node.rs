@@ -1,52 +1,52 @@
-//! The clock of this machine: what chrony says of it, or systemd-timesyncd.
+//! The clock of this machine, as reported by chrony or systemd-timesyncd.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long `chronyc` may take.
+/// Max time to wait for `chronyc`.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks whether it has ended.
+/// Time between two checks whether it has exited.
 const LOOK: Duration = Duration::from_millis(10);
-/// Bytes of its answer at most: a line is some hundred.
+/// Max bytes read of its answer; a line has some hundred.
 const ANSWER_BYTES_MAX: u64 = 4_096;
-/// There while systemd-timesyncd has set the clock.
+/// File that exists once systemd-timesyncd has set the clock.
 const TIMESYNC: &str = "/run/systemd/timesync/synchronized";
 
-/// What is known of the clock of this machine.
+/// State of this machine's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClock {
     /// `synchronised`, `not synchronised`, `not known`.
     pub state: &'static str,
-    /// Who says so: `chrony`, `systemd-timesyncd`; empty where nobody does.
+    /// Program that reports it: `chrony` or `systemd-timesyncd`; empty if there is none.
     pub by: &'static str,
-    /// More of it, where chrony says so.
+    /// Details, if chrony reports them.
     pub tracking: Option<Tracking>,
 }
 
-/// What `chronyc -c tracking` says.
+/// Answer of `chronyc -c tracking`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracking {
-    /// What the clock follows: an address, or a name as `PPS` or `PHC0`.
+    /// Reference of the clock: an address, or a name such as `PPS` or `PHC0`.
     pub reference: String,
-    /// Its distance from a reference clock; 0 for none.
+    /// Distance from a reference clock in hops; 0 if there is none.
     pub stratum: u8,
-    /// The clock less true time, nanoseconds.
+    /// Clock minus true time, nanoseconds.
     pub offset_ns: i64,
-    /// Most that the clock can be off: half the way to the reference, and what is unsure on it; nanoseconds.
+    /// Max error of the clock, nanoseconds: its offset, half the root delay and the root dispersion.
     pub bound_ns: i64,
-    /// What the clock would gain if it were left alone, millionths.
+    /// Rate at which the clock would gain if left uncorrected, parts per million.
     pub frequency_ppm: f64,
-    /// How unsure that is, millionths.
+    /// Uncertainty of that rate, parts per million.
     pub skew_ppm: f64,
-    /// `Normal`, `Insert second`, `Delete second`, `Not synchronised`.
+    /// Leap status: `Normal`, `Insert second`, `Delete second` or `Not synchronised`.
     pub leap: String,
 }
 
-/// Parses the line of `chronyc -c tracking`; none if it is not one.
+/// Parses a line of `chronyc -c tracking`. Returns `None` if it is malformed.
 ///
-/// Its fields: reference id in hexadecimal, reference, stratum, seconds since 1970 of the last update, clock less true
+/// Fields: reference id in hexadecimal, reference, stratum, seconds since 1970 of the last update, clock less true
 /// time *negated* (seconds true time is ahead: "slow" is positive), last offset, RMS offset, frequency (ppm), residual
 /// frequency, skew (ppm), root delay, root dispersion, update interval (all seconds), leap status.
 pub fn parse(line: &str) -> Option<Tracking> {
@@ -68,7 +68,7 @@ pub fn parse(line: &str) -> Option<Tracking> {
     })
 }
 
-/// Looks at the clock. Starts `chronyc` once, if it is there, and waits for it for two seconds at most.
+/// Reads the state of the clock. Runs `chronyc` once, if it is installed, and waits at most two seconds for it.
 pub fn look() -> NodeClock {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if let Some(chronyc) = find(std::env::split_paths(&path), "chronyc")
@@ -88,7 +88,7 @@ fn find(folders: impl Iterator<Item = PathBuf>, program: &str) -> Option<PathBuf
     folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// What a program says; none if it fails or takes too long.
+/// Returns the output of a program, or `None` if it fails or takes too long.
 fn ask(command: &mut Command, patience: Duration) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let until = Instant::now() + patience;
@@ -97,7 +97,7 @@ fn ask(command: &mut Command, patience: Duration) -> Option<String> {
             Ok(Some(status)) => break status.success(),
             Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
             _ => {
-                // What hangs is ended and collected.
+                // Kill and reap a program that hangs.
                 let _ = child.kill();
                 let _ = child.wait();
                 break false;

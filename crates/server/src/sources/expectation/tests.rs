@@ -1,19 +1,19 @@
-//! Generated arrivals, looked at about once a second as the server does: what is learnt of them, and what is told.
+//! Generated arrivals, polled about once a second as the server does: what is learnt and what is reported.
 
 use super::*;
 
 const S: i64 = 1_000_000_000;
-/// Some instant.
+/// An arbitrary instant.
 const START: i64 = 1_780_000_000 * S;
 
 /// Arrivals as (receive, source) time, ascending in the first.
 type Arrivals = Vec<(i64, Option<i64>)>;
 
-/// What a run told.
+/// The reports of one run.
 struct Told {
     of: Expectation,
     turns: Vec<StatusChanges>,
-    /// Whether a rate was learnt, look by look.
+    /// Learnt rate at each poll.
     learnt: Vec<Option<f64>>,
 }
 
@@ -27,7 +27,7 @@ impl Told {
     }
 }
 
-/// Looks at arrivals until `until` seconds; looks are up to a tenth of a second late.
+/// Polls the arrivals until `until` seconds; polls are up to a tenth of a second late.
 fn run(arrivals: &Arrivals, given_ns: Option<i64>, until: i64, seed: u64) -> Told {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut of, mut turns, mut learnt) = (Expectation::default(), Vec::new(), Vec::new());
@@ -52,7 +52,7 @@ fn run(arrivals: &Arrivals, given_ns: Option<i64>, until: i64, seed: u64) -> Tol
     Told { of, turns, learnt }
 }
 
-/// Every `period` seconds, each off by up to `jitter` of it either way.
+/// Returns one arrival every `period` seconds, each off by up to `jitter` of the period either way.
 fn regular(period: f64, jitter: f64, from: f64, to: f64, random: &mut fastrand::Rng) -> Arrivals {
     let count = ((to - from) / period) as usize;
     let off = |random: &mut fastrand::Rng| (random.f64() * 2.0 - 1.0) * jitter;
@@ -73,7 +73,7 @@ fn poisson(rate_hz: f64, to: f64, random: &mut fastrand::Rng) -> Arrivals {
     }
 }
 
-/// Gathers arrivals into deliveries every `every` seconds: all of one have its time.
+/// Gathers arrivals into deliveries every `every` seconds; all frames of a delivery share its time.
 fn delivered(arrivals: Arrivals, every: f64) -> Arrivals {
     let every = (every * 1e9) as i64;
     arrivals.into_iter().map(|(t, _)| (START + ((t - START) / every + 1) * every, Some(t))).collect()
@@ -103,7 +103,7 @@ fn deliveries_and_a_burst_at_the_start_do_not_hide_the_rate() {
     let told = run(&all, None, 395, 4);
     assert!(close(told.of.expected_rate_hz(), 1.0), "{:?}", told.of);
     assert_eq!(told.began(StreamStatus::Silent), 0, "ten seconds between deliveries are no silence");
-    // Given, the first is one; then it is known that it delivers.
+    // With a given period, the first delivery is a silence; after it, the deliveries are known.
     let told = run(&all, Some(S), 395, 4);
     assert!(told.began(StreamStatus::Silent) <= 1, "{:?}", told.turns);
     assert!(
@@ -127,7 +127,7 @@ fn an_irregular_stream_has_no_rate() {
             assert!(told.learnt.iter().all(Option::is_none), "{rate} Hz, seed {seed}: {:?}", told.learnt);
             assert_eq!((told.of.expected(), told.of.status()), (RateOrigin::None, StreamStatus::Ok));
         }
-        // Events of all sizes.
+        // Deliveries of random sizes.
         let sizes: Arrivals =
             (0..600).flat_map(|n| std::iter::repeat_n((START + n * S, None), random.usize(0..20))).collect();
         let told = run(&sizes, None, 598, seed);
@@ -171,7 +171,7 @@ fn a_change_of_rate_is_slow_first_if_slower_and_then_expected() {
     let told = run(&all, None, 118, 11);
     assert_eq!(told.began(StreamStatus::Slow), 0);
     assert!(close(told.of.expected_rate_hz(), 10.0), "{:?}", told.of);
-    // Given, it is what was given.
+    // A given period is never replaced.
     assert_eq!(run(&all, Some(S / 5), 118, 11).of.expected_rate_hz(), Some(5.0));
     assert_eq!(run(&all, Some(S / 20), 118, 11).of.status(), StreamStatus::Slow);
 }
@@ -180,15 +180,15 @@ fn a_change_of_rate_is_slow_first_if_slower_and_then_expected() {
 fn what_is_sent_from_a_file_is_not_learnt() {
     let mut random = fastrand::Rng::with_seed(12);
     let live = regular(0.1, 0.1, 0.0, 120.0, &mut random);
-    // An hour of data for each second, as regular as can be.
+    // An hour of data each second, perfectly regular.
     let filled: Arrivals = live.iter().map(|(t, _)| (*t, Some((t - START) * 3_600))).collect();
     assert!(run(&filled, None, 118, 13).learnt.iter().all(Option::is_none));
-    // A clock that is years wrong is none of that.
+    // A clock that is off by years is not such data.
     let wrong: Arrivals = live.iter().map(|(t, _)| (*t, Some(t - START))).collect();
     assert!(close(run(&wrong, None, 118, 13).of.expected_rate_hz(), 10.0));
 }
 
-/// Against a count by hand: each frame that did not come within a silence once, whatever the look.
+/// Compares with a count made independently: each frame missing in a silence counts once, whatever the poll times.
 #[test]
 fn a_silence_is_told_once_with_what_is_missing() {
     for seed in 0..50 {
@@ -229,8 +229,8 @@ fn what_comes_late_with_its_own_time_is_not_missing() {
 
 #[test]
 fn a_frame_is_missing_only_where_both_clocks_say_so() {
-    // Ten frames a second; for 20 s nothing comes, then the stamps go on so much later than they stopped: not at all (the
-    // source slept), by the same 20 s, by an hour (its clock leapt).
+    // Ten frames a second, then nothing for 20 s. The stamps then continue without a step (the source slept), 20 s
+    // later, or an hour later (its clock leapt).
     for (later, missing) in [(0, None), (20, Some(200)), (3_600, Some(200))] {
         let stamped = |n: i64| START + n * S / 10 + if n >= 200 { later * S } else { 0 };
         let received = |n: i64| START + n * S / 10 + if n >= 200 { 20 * S } else { 0 };
@@ -284,7 +284,7 @@ fn nothing_is_never() {
     assert!(told.turns.iter().all(|t| *t == StatusChanges::default()));
 }
 
-/// A stream of 10 Hz that is silent twice; the clock is set in the first minute, at a look.
+/// A stream of 10 Hz that is silent twice; the clock is set in the first minute, at a poll.
 #[test]
 fn a_silence_is_one_by_a_clock_that_is_set_too() {
     for by in [-3_600 * S, 3_600 * S, -S] {
@@ -299,7 +299,7 @@ fn a_silence_is_one_by_a_clock_that_is_set_too() {
                     (frames, received) = (frames + 10, START + second * S + clock);
                 }
                 if second == 45 {
-                    // What came just before is stamped by the clock as it was.
+                    // Frames just before the leap are stamped by the old clock.
                     clock = by;
                     of.leap(by);
                 }
@@ -341,13 +341,13 @@ fn a_stream_that_came_before_a_start_is_waited_for_from_there_on() {
     assert_eq!(of.look(&seen(START + S, 0, None)), StatusChanges::default());
     let began = of.look(&seen(START + 3 * S, 0, None)).began.expect("silent");
     assert_eq!((began.status, began.since), (StreamStatus::Silent, START));
-    // It is counted when it ends, by what comes and by the end of the server.
+    // The silence is counted when it ends, by a frame or by the end of the server.
     let ended = of.clone().finish(START + 10 * S).expect("ended");
     assert_eq!(ended.missing, Some((99, START, START + 10 * S)));
     let came = START + 10 * S;
     let ended = of.look(&seen(came, 1, Some(came))).ended.expect("ended");
     assert_eq!(ended.missing, Some((99, START, came)));
-    // So it is where the clock of the source is not this one.
+    // The same holds if the source's clock differs from this one.
     for off in [-3_600 * S, 3_600 * S] {
         let mut of = Expectation::default();
         of.begin(START);
@@ -355,7 +355,7 @@ fn a_stream_that_came_before_a_start_is_waited_for_from_there_on() {
         let first = Seen { time: Some(came + off), source: Some(came + off), ..seen(came, 1, Some(came)) };
         assert_eq!(of.look(&first).ended.expect("ended").missing, Some((99, START + off, came + off)));
     }
-    // What comes in time is not silent.
+    // A stream that arrives in time is not silent.
     let mut of = Expectation::default();
     of.begin(START);
     (1..50).for_each(|n| {

@@ -3,7 +3,7 @@ use super::*;
 const T0: i64 = 1_780_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 
-/// Judges one stamp, and all that waits.
+/// Judges one timestamp and everything waiting.
 fn judged(cycles: &mut Cycles, stamp: i64, receive_time: i64) -> Judged {
     let mut judged = Vec::new();
     cycles.judge(stamp, receive_time, &mut judged);
@@ -12,7 +12,7 @@ fn judged(cycles: &mut Cycles, stamp: i64, receive_time: i64) -> Judged {
     judged[0]
 }
 
-/// Runs stamps (in µs after T0) at a cycle in ms; returns what each was judged to be.
+/// Runs timestamps (in µs after T0) with a cycle in ms. Returns the judgement of each.
 fn run(cycle_ms: i64, stamps_us: impl IntoIterator<Item = i64>) -> Vec<Judged> {
     let mut cycles = Cycles::new(cycle_ms * MS);
     let (mut judged, mut count) = (Vec::new(), 0);
@@ -43,7 +43,7 @@ fn numbers_are_those_of_the_clock_and_dropped_cycles_are_counted() {
     let all = run(10, [0, 10_000, 20_000, 50_000, 60_000]);
     let numbers: Vec<u64> = all.iter().map(|judged| judged.number - T0 as u64 / 10_000_000).collect();
     assert_eq!((dropped(&all), numbers), (2, vec![0, 1, 2, 5, 6]));
-    // After a restart of the server the numbers go on where they would have been.
+    // After a restart of the server, numbers continue as if it had not stopped.
     assert_eq!(run(10, [100_000])[0].number, T0 as u64 / 10_000_000 + 10);
 }
 
@@ -52,16 +52,16 @@ fn jitter_and_drift_are_no_loss() {
     let mut random = fastrand::Rng::with_seed(7);
     let jitter: Vec<i64> = (0..20_000).map(|n| n * 1_000 + random.i64(-200..200)).collect();
     assert_eq!(dropped(&run(1, jitter)), 0);
-    // A clock that runs 1 in 1,000 off makes 20 cycles more in 20,000.
+    // A clock that is off by 1 in 1,000 makes 20 cycles more in 20,000.
     assert_eq!(dropped(&run(1, (0..20_000).map(|n| n * 1_001))), 0);
     assert_eq!(dropped(&run(1, (0..20_000).map(|n| n * 999))), 0);
-    // Every loss is seen all the same.
+    // Every loss is still detected.
     assert_eq!(dropped(&run(1, (0..20_000).filter(|n| n % 100 != 50).map(|n| n * 1_001))), 200);
 }
 
 #[test]
 fn a_late_stamp_and_the_early_ones_behind_it_are_cycles_in_a_row() {
-    // Late by so much, in µs, from a cycle on; the others as soon behind it as can be.
+    // One cycle is late by this many µs; the following ones come as early as possible after it.
     for late in [600, 960, 1_000, 1_040, 1_500, 2_960, 7_300, 20_000, 150_000] {
         let mut earliest = 0;
         let stamps: Vec<i64> = (0..400)
@@ -78,13 +78,13 @@ fn a_late_stamp_and_the_early_ones_behind_it_are_cycles_in_a_row() {
     // Late for some cycles.
     let slow = (0..100).map(|n| n * 1_000 + if (50..53).contains(&n) { 960 } else { 0 });
     assert_eq!(dropped(&run(1, slow)), 0);
-    // Half a cycle of a task's own, now here, now there.
+    // Half a cycle of jitter in alternating directions.
     let wobble = (0..1_000).map(|n| n * 1_000 + if n % 2 == 0 { 450 } else { -450 });
     let all = run(1, wobble.clone().skip(1));
     assert!(all.iter().all(|judged| !judged.is_known) && dropped(&all) == 0);
 }
 
-/// A PLC: which cycles it ran are numbers, what they brought are stamps.
+/// Simulated PLC: the cycles it ran as numbers, with their timestamps and receive times.
 struct Simulated {
     stamps: Vec<(u64, i64)>,
     received: Vec<i64>,
@@ -92,7 +92,7 @@ struct Simulated {
 
 impl Simulated {
     fn new(random: &mut fastrand::Rng, cycle_ns: i64) -> Simulated {
-        // Its clock beside ours, and its drift.
+        // Offset of its clock from ours, and its drift.
         let offset = [0, -3_600_000 * MS, -2_000 * MS, 86_400_000 * MS][random.usize(0..4)];
         let drift_ppm = random.i64(-200..=200);
         let jitter = cycle_ns * random.i64(0..20) / 100;
@@ -101,7 +101,7 @@ impl Simulated {
         for cycle in 0..5_000_i64 {
             calm -= 1;
             let mut late = 0;
-            // At the end nothing comes behind a late stamp that takes it back.
+            // No late timestamp near the end, where no later one would follow to correct it.
             if calm < 0 && lost == 0 && cycle < 4_980 {
                 calm = random.i64(12..60);
                 match random.bool() {
@@ -119,7 +119,7 @@ impl Simulated {
             let stamp = (due + jittered).max(earliest.saturating_add(cycle_ns / 25));
             earliest = stamp;
             stamps.push((cycle as u64, stamp));
-            // The network sends some at once.
+            // The network delivers some in bursts.
             arrived = (stamp - offset + random.i64(0..3) * random.i64(0..50) * MS).max(arrived);
             received.push(arrived);
         }
@@ -159,7 +159,7 @@ fn a_suspected_loss_waits_for_a_few_stamps_and_no_longer() {
     cycles.judge(T0 + 114 * MS, T0 + 114 * MS, &mut all);
     assert!(!cycles.is_waiting());
     assert_eq!((all[100].dropped, all[104].number - all[0].number), (10, 114));
-    // However many come at once: a bound.
+    // A burst of any size stays bounded.
     let mut all = Vec::new();
     for n in 0..10_000 {
         cycles.judge(T0 + 100_000 * MS + n * 1_000, T0 + 100_000 * MS, &mut all);
@@ -174,7 +174,7 @@ fn a_plc_with_a_longer_cycle_of_its_own_loses_nothing() {
     let mut cycles = Cycles::new(MS);
     (0..50).for_each(|n| _ = judged(&mut cycles, T0 + n * 10 * MS, T0 + n * 10 * MS));
     assert_eq!(cycles.real_ns(), 10 * MS);
-    // It is remembered when the connection is another; a cycle of its own that ended is not.
+    // Kept across a reconnect; the interrupted cycle itself is not.
     cycles.ask_again();
     assert_eq!(judged(&mut cycles, T0 + 600 * MS, T0 + 600 * MS).dropped, 10);
     (601..611).for_each(|n| cycles.judge(T0 + n * MS, T0 + n * MS, &mut Vec::new()));
@@ -193,14 +193,14 @@ fn a_clock_that_is_set_is_no_loss_and_an_old_stamp_has_its_own_number() {
     assert_eq!((set.number, set.clock_set, set.dropped), (second.number + 1, true, 0));
     let back = judged(&mut cycles, T0 + 20 * MS, T0 + 31 * MS);
     assert_eq!((back.number, back.clock_set), (second.number + 2, true));
-    // A stall of the network is neither: all come, late.
+    // A stall of the network is neither: all frames arrive, but late.
     for n in 3..500 {
         let judged = judged(&mut cycles, T0 + n * 10 * MS, T0 + 5_000 * MS + n);
         assert_eq!((judged.dropped, judged.clock_set, judged.is_old), (0, false, false), "{n}");
     }
-    // What was lost during the stall is seen.
+    // A loss during the stall is detected.
     assert_eq!(judged(&mut cycles, T0 + 5_100 * MS, T0 + 5_101 * MS).dropped, 10);
-    // What waits when the clock is set is a loss.
+    // Frames that wait when the clock is set count as loss.
     let mut all = Vec::new();
     cycles.judge(T0 + 5_200 * MS, T0 + 5_201 * MS, &mut all);
     assert!(all.is_empty());

@@ -1,4 +1,4 @@
-//! Calls that fail: which ones, how often, and what they say.
+//! Injected failures of calls: which calls fail, how often, and with which error.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,23 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// What a call says that fails.
+/// Error of a call that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No space is left: what may need some.
+    /// No space is left. Affects calls that may need space.
     NoSpace,
-    /// The share of this user is used up: as above.
+    /// The user's disk quota is exceeded. Affects the same calls as `NoSpace`.
     Quota,
-    /// The disk failed: anything.
+    /// An I/O error. Affects all calls.
     Io,
-    /// The process has all descriptors that it may have: what opens something.
+    /// The process has no descriptor left. Affects calls that open something.
     Descriptors,
-    /// The file system was mounted so that it can be read only: what changes something.
+    /// The file system is mounted read-only. Affects calls that change something.
     ReadOnly,
 }
 
 impl Fault {
-    /// Number of the error, as Linux has it.
+    /// Returns the error number on Linux.
     fn number(self) -> i32 {
         match self {
             Fault::NoSpace => 28,
@@ -33,12 +33,12 @@ impl Fault {
         }
     }
 
-    /// The error that the call returns.
+    /// Returns the error for the call.
     pub(super) fn error(self) -> io::Error {
         io::Error::from_raw_os_error(self.number())
     }
 
-    /// Whether a call can fail so.
+    /// Returns whether a call can fail with this error.
     fn concerns(self, call: Call) -> bool {
         match self {
             Fault::NoSpace | Fault::Quota => {
@@ -51,7 +51,7 @@ impl Fault {
     }
 }
 
-/// A call of the disk other than a read.
+/// Call of the disk other than a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Open,
@@ -65,27 +65,27 @@ pub(super) enum Call {
     SyncFolder,
 }
 
-/// Calls that are to fail.
+/// Calls that are set to fail.
 #[derive(Clone, Copy, Debug)]
 struct Armed {
     fault: Fault,
-    /// Calls that can fail so before the first one that does.
+    /// Number of matching calls that still succeed before the first one fails.
     before: u64,
     times: u64,
 }
 
-/// Calls on a file that fail.
+/// Remaining failures of calls on a file.
 #[derive(Default)]
 pub(super) struct Failing {
     pub(super) syncs: u64,
     pub(super) writes: u64,
-    /// Whether a part of a write that fails arrives, perhaps all of it.
+    /// Whether a failing write may still write a part of its pages, or all of them.
     pub(super) torn: bool,
     pub(super) reads: u64,
 }
 
 impl Failing {
-    /// Takes one off a count; whether there was one.
+    /// Decrements a count, and returns whether it was above 0.
     pub(super) fn take(left: &mut u64) -> bool {
         let fails = *left > 0;
         if fails && *left != u64::MAX {
@@ -95,29 +95,29 @@ impl Failing {
     }
 }
 
-/// What the disk does wrong, and what it counted.
+/// Active faults of the disk, and counters of its calls.
 pub(crate) struct Faults {
-    /// Writes left before the power is cut: each one takes one.
+    /// Writes left before the power is cut.
     pub(crate) writes_left: AtomicU64,
     /// Syncs left before one fails with EIO.
     pub(crate) syncs_left: AtomicU64,
-    /// Bytes that fit.
+    /// Capacity in bytes.
     pub(crate) capacity_bytes: AtomicU64,
-    /// Bytes of them that others have.
+    /// Bytes of the capacity that are used by others.
     pub(super) others_bytes: AtomicU64,
-    /// Syncs of files whose names begin so do nothing and say they did: a disk that lies.
+    /// Prefix of the names of files whose syncs do nothing but report success: a disk that lies.
     pub(crate) lies_about: Mutex<Option<&'static str>>,
-    /// Reads give less than they were asked for now and then, or are interrupted.
+    /// Whether reads are sometimes short or interrupted.
     pub(crate) short_reads: AtomicBool,
-    /// Calls that failed, or found no space.
+    /// Number of calls that failed or found no space.
     pub(crate) errors: AtomicU64,
-    /// Reads and bytes read.
+    /// Number of reads, and of bytes read.
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// Calls other than reads.
+    /// Number of calls other than reads.
     calls: AtomicU64,
-    /// By name of the file.
+    /// Failures by name of the file.
     pub(super) failing: Mutex<BTreeMap<String, Failing>>,
     armed: Mutex<Option<Armed>>,
     pub(super) read_only: AtomicBool,
@@ -126,7 +126,7 @@ pub(crate) struct Faults {
     pub(super) allocation: Mutex<super::Allocation>,
     /// Whether the folder was removed.
     pub(super) removed: AtomicBool,
-    /// Rises with each cut: what was opened before does nothing any more.
+    /// Number of power cuts and kills. Handles opened before the last one do nothing.
     pub(super) power: AtomicU64,
     pub(super) locked: Mutex<Option<u64>>,
     pub(super) random: Mutex<fastrand::Rng>,
@@ -159,7 +159,7 @@ impl Faults {
         }
     }
 
-    /// Counts a call, and says whether it fails and how.
+    /// Counts a call, and returns the fault with which it fails, if any.
     pub(super) fn trip(&self, call: Call) -> Option<Fault> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let always = [(&self.read_only, Fault::ReadOnly), (&self.no_descriptors, Fault::Descriptors)];
@@ -184,22 +184,22 @@ impl Faults {
         Some(fault)
     }
 
-    /// Lets calls fail, after so many that could fail in the same way.
+    /// Makes `times` calls fail, after `before` calls that could fail with the same error.
     pub(super) fn arm(&self, fault: Fault, before: u64, times: u64) {
         *self.armed.lock() = Some(Armed { fault, before, times }).filter(|_| times > 0);
     }
 
-    /// Whether no call failed yet of those that were to.
+    /// Returns whether calls set to fail are still outstanding.
     pub(super) fn is_armed(&self) -> bool {
         self.armed.lock().is_some()
     }
 
-    /// Calls other than reads since the disk was made.
+    /// Returns the number of calls other than reads since the disk was made.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Lets nothing fail any more but for the power.
+    /// Clears all faults except power cuts.
     #[cfg(test)]
     pub(super) fn heal(&self) {
         self.failing.lock().clear();

@@ -1,4 +1,4 @@
-//! A file of the fault disk that is open.
+//! Open file of the fault disk.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::image::FileImage;
 use super::{Allocation, FaultDisk};
 use crate::disk::{Access, DiskFile, PAGE_BYTES, Pages, read_full};
 
-/// A handle of a file.
+/// Handle of a file.
 pub(super) struct FaultFile {
     pub(super) disk: FaultDisk,
     pub(super) name: String,
@@ -20,12 +20,12 @@ pub(super) struct FaultFile {
 }
 
 impl FaultFile {
-    /// Whole pages of a write that arrive, drawn.
+    /// Draws at random how many bytes of a write arrive, in whole pages.
     fn some_pages(&self, bytes: usize) -> usize {
         self.disk.faults.random.lock().usize(..=bytes / PAGE_BYTES) * PAGE_BYTES
     }
 
-    /// Bytes of a write for which there is space.
+    /// Returns how many bytes of a write have space.
     fn place(&self, bytes: usize, offset: usize) -> usize {
         if self.disk.allocation() == Allocation::Sync {
             return bytes;
@@ -85,7 +85,7 @@ impl DiskFile for FaultFile {
             self.file.lock().write(&bytes[..part], offset, self.access);
             return Err(Fault::NoSpace.error());
         }
-        // The write at which the power goes off is under way: it may arrive, or a part of it.
+        // The write at which the power is cut is in flight: it may arrive as a whole or in part.
         let power = self.disk.take_write();
         let alive =
             power.is_ok() || self.disk.is_cut() && self.disk.power == self.disk.faults.power.load(Ordering::Relaxed);

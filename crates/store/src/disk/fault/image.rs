@@ -1,4 +1,5 @@
-//! What a file of the fault disk holds: what the process sees, what is durable, and what lies between.
+//! Contents of a file of the fault disk: the live image that the process sees, the durable one, and the changes
+//! between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,23 +9,23 @@ use parking_lot::Mutex;
 use super::Allocation;
 use crate::disk::{Access, PAGE_BYTES};
 
-/// Bytes of what a power cut leaves whole or not at all.
+/// Size of the unit that a power cut leaves whole or not at all, in bytes.
 const SECTOR_BYTES: usize = 512;
 
-/// What a power cut can still tear apart.
+/// Change that a power cut can still tear.
 pub(super) enum Pending {
     Write { offset: usize, bytes: Vec<u8>, access: Access },
     Truncate { size: usize },
 }
 
 impl Pending {
-    /// Whether a sync of a handle covers it: what goes past the page cache is made durable by itself, and makes nothing
-    /// in there durable.
+    /// Returns whether a sync through a handle covers the change. Writes that bypass the page cache are made durable on
+    /// their own, and make nothing in the page cache durable.
     fn is_of(&self, access: Access) -> bool {
         matches!(self, Pending::Truncate { .. }) || matches!(self, Pending::Write { access: of, .. } if *of == access)
     }
 
-    /// Brings those of its sectors that arrive into an image.
+    /// Applies the change to an image, for those of its sectors that arrive.
     fn apply(&self, image: &mut Vec<u8>, mut arrives: impl FnMut() -> bool) {
         match self {
             Pending::Truncate { size } => image.resize(*size, 0),
@@ -44,36 +45,36 @@ impl Pending {
     }
 }
 
-/// One file.
+/// Images and pending changes of one file.
 #[derive(Default)]
 pub(super) struct FileImage {
     pub(super) live: Vec<u8>,
     pub(super) durable: Vec<u8>,
     pending: Vec<Pending>,
-    /// Whether a sync failed: what it was to write is in `live` alone.
+    /// Whether a sync failed: the data that it should have written is in `live` only.
     stale: bool,
-    /// Pages that have no place on the disk.
+    /// Pages without space allocated on the disk.
     holes: BTreeSet<usize>,
-    /// Pages that hold what was written to them.
+    /// Pages that were written and not lost by a failed sync.
     written: BTreeSet<usize>,
-    /// Pages that lie on the disk twice until the next sync: where nothing is written over.
+    /// Pages that take space twice until the next sync, because the file system copies on write.
     twice: BTreeSet<usize>,
 }
 
 impl FileImage {
-    /// A file of a size that reads as zeros.
+    /// Creates a file of a size that reads as zeros.
     pub(super) fn new(size: usize, allocation: Allocation) -> FileImage {
         let mut file = FileImage::default();
         file.resize(size, allocation);
         file
     }
 
-    /// Bytes that it takes of the disk.
+    /// Returns the bytes of disk space that the file takes.
     pub(super) fn taken_bytes(&self) -> u64 {
         (self.live.len() + self.twice.len() * PAGE_BYTES).saturating_sub(self.holes.len() * PAGE_BYTES) as u64
     }
 
-    /// Sets the size, which no sync covers yet.
+    /// Sets the size. The change is pending until a sync.
     pub(super) fn resize(&mut self, size: usize, allocation: Allocation) {
         let pages = size.div_ceil(PAGE_BYTES);
         if allocation.is_late() {
@@ -86,7 +87,7 @@ impl FileImage {
         self.pending.push(Pending::Truncate { size });
     }
 
-    /// A write that no sync covers yet.
+    /// Writes bytes. The change is pending until a sync.
     pub(super) fn write(&mut self, bytes: &[u8], offset: usize, access: Access) {
         let pending = Pending::Write { offset, bytes: bytes.to_vec(), access };
         pending.apply(&mut self.live, || true);
@@ -94,7 +95,7 @@ impl FileImage {
         self.written.extend(offset / PAGE_BYTES..(offset + bytes.len()).div_ceil(PAGE_BYTES));
     }
 
-    /// Bytes of a write that find a place among so many free ones, which they take.
+    /// Allocates space for a write out of `free` bytes. Returns the number of bytes of the write that have space.
     pub(super) fn place(&mut self, bytes: usize, offset: usize, free: u64, cow: bool) -> usize {
         let (mut free, end) = (free, self.live.len().div_ceil(PAGE_BYTES));
         for page in offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES) {
@@ -113,12 +114,12 @@ impl FileImage {
         bytes
     }
 
-    /// Bytes that what waits for a sync still needs, where space is taken as late as that.
+    /// Returns the bytes that pending writes still need, if space is allocated at the sync.
     pub(super) fn wanted_bytes(&self) -> u64 {
         (self.holes.intersection(&self.written).count() * PAGE_BYTES) as u64
     }
 
-    /// Makes durable what a sync through a handle covers.
+    /// Makes the changes durable that a sync through a handle covers.
     pub(super) fn sync(&mut self, access: Access) {
         for pending in self.pending.extract_if(.., |pending| pending.is_of(access)) {
             pending.apply(&mut self.durable, || true);
@@ -128,7 +129,7 @@ impl FileImage {
         self.twice.clear();
     }
 
-    /// A sync that fails, as Linux does: the pages count as clean, so no later sync writes them.
+    /// Fails a sync as Linux does: the pages count as clean, so no later sync writes them.
     pub(super) fn fail_sync(&mut self, access: Access) {
         self.pending.retain(|pending| !pending.is_of(access));
         self.stale = true;
@@ -137,21 +138,21 @@ impl FileImage {
         self.written.retain(|page| !holes.contains(page));
     }
 
-    /// Shows what the disk holds, if a sync failed since it last did.
+    /// Makes the live image show what is on the disk, if a sync failed since the last call.
     pub(super) fn forget_cached(&mut self) {
         if std::mem::take(&mut self.stale) {
             self.live = self.durable.clone();
-            // What no sync was to make durable yet is in the cache still.
+            // Changes that no sync has covered yet are still in the cache.
             self.pending.iter().for_each(|pending| pending.apply(&mut self.live, || true));
         }
     }
 
-    /// Decides the fate of what was not synced.
+    /// Decides at random which changes that were not synced survive a power cut.
     pub(super) fn cut(&mut self, random: &mut fastrand::Rng) {
         let mood = random.u8(0..5);
         let mut all: Vec<Pending> = self.pending.drain(..).collect();
         if mood == 4 {
-            // Without a sync between them a disk may take them in any order.
+            // Without a sync between them, a disk may apply changes in any order.
             random.shuffle(&mut all);
         }
         for pending in all {
@@ -176,28 +177,28 @@ impl FileImage {
     }
 }
 
-/// Names of files, as the folder says.
+/// Files by their name in the folder.
 pub(super) type Names = BTreeMap<String, Arc<Mutex<FileImage>>>;
 
-/// A change of the folder that no sync covers.
+/// Change of the folder that no sync has covered.
 #[derive(Clone)]
 enum Change {
     Name(String, Arc<Mutex<FileImage>>),
     Forget(String),
 }
 
-/// The folder.
+/// Names in the folder: live, durable and pending.
 #[derive(Default)]
 pub(super) struct Folder {
     pub(super) live: Names,
     durable: Names,
     changes: Vec<Change>,
-    /// Whether a power cut keeps some names and not others.
+    /// Whether a power cut may keep some pending names and drop others.
     pub(super) apart: bool,
 }
 
 impl Folder {
-    /// Bytes that all files take.
+    /// Returns the bytes of disk space that all files take.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.live.values().map(|file| file.lock().taken_bytes()).sum()
     }
@@ -208,26 +209,26 @@ impl Folder {
         self.changes.push(Change::Name(name.to_owned(), file.clone()));
     }
 
-    /// Removes a name; false: there is none.
+    /// Removes a name. Returns `false` if there is none.
     pub(super) fn forget(&mut self, name: &str) -> bool {
         self.changes.push(Change::Forget(name.to_owned()));
         self.live.remove(name).is_some()
     }
 
-    /// Makes names durable.
+    /// Makes the names durable.
     pub(super) fn sync(&mut self) {
         self.durable = self.live.clone();
         self.changes.clear();
     }
 
-    /// Removes the folder with all names: durable at once.
+    /// Removes the folder with all names. This is durable at once.
     pub(super) fn remove(&mut self) {
         self.live.clear();
         self.sync();
     }
 
-    /// Decides the fate of names that were not synced: the old folder or the new one, as the file system pleases, and
-    /// where they stand apart anything between: as far as some change, or each for itself.
+    /// Decides at random which changes of names survive a power cut: the old folder or the new one. If `apart` is set,
+    /// any state in between is possible: a prefix of the changes, or each change independently.
     pub(super) fn cut(&mut self, random: &mut fastrand::Rng) {
         let changes = std::mem::take(&mut self.changes);
         let mut names = if random.bool() { self.live.clone() } else { self.durable.clone() };

@@ -1,4 +1,4 @@
-//! The fault disk does what real ones do.
+//! Tests that the fault disk behaves as real ones do.
 
 use std::io::ErrorKind::StorageFull;
 
@@ -41,7 +41,7 @@ fn a_file_that_cannot_be_reserved_is_gone_with_what_it_held() {
     assert_eq!((byte(&*file, 0), disk.free_bytes()), (0, 3 * PAGE));
     assert_eq!(file.truncate(11 * PAGE).expect_err("no space").kind(), StorageFull);
     assert_eq!(file.write_at(&pages(6, 2), 6 * PAGE).expect_err("no space").kind(), StorageFull);
-    // As much of it as there was space for has arrived.
+    // As much of it arrived as there was space for.
     assert_eq!((file.size().expect("a size"), byte(&*file, 9)), (10 * PAGE, 2));
 }
 
@@ -58,7 +58,7 @@ fn without_a_reservation_space_is_taken_at_the_write_or_at_the_sync() {
     let file = create(&of_sync, "a", 8).expect("made");
     file.write_at(&pages(4, 1), 0).expect("into the cache");
     assert_eq!(file.sync().expect_err("no space").kind(), StorageFull);
-    // The pages count as clean: what a later sync says is not about them.
+    // The pages count as clean, so a later sync does not cover them.
     file.sync().expect("nothing to write");
     Disk::forget_cached(&of_sync);
     assert_eq!(file.size().expect("a size"), 0);

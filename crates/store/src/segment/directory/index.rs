@@ -1,4 +1,4 @@
-//! What is kept of a segment's footer in memory.
+//! The part of a segment's footer that is kept in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::segment::file::block_ref;
 use crate::segment::pyramid::Extent;
 use crate::segment::{self, IndexEntries, LastBlocks, Outline, Trailer};
 
-/// An index with more entries is kept as an outline.
+/// Max number of entries listed whole; a longer index is kept as an outline.
 const LISTED_MAX: usize = 4_096;
 
 #[cfg(not(test))]
@@ -17,7 +17,7 @@ fn listed_max() -> usize {
     LISTED_MAX
 }
 
-/// In tests nearly every index is long, but on threads that say otherwise.
+/// Returns a small limit in tests, so that nearly every index is long, except on threads that set `WHOLE`.
 #[cfg(test)]
 pub(crate) fn listed_max() -> usize {
     if WHOLE.get() { LISTED_MAX } else { 24 }
@@ -31,7 +31,7 @@ std::thread_local! {
 /// Blocks of a stream in a segment, in row order.
 pub(super) struct Blocks {
     pub(super) refs: Vec<BlockRef>,
-    /// Whether none begins before the one before it ends, so that a time is found as a row is.
+    /// Whether no block begins before the previous one ends, so that times can be binary-searched like rows.
     ascend: bool,
 }
 
@@ -47,7 +47,7 @@ impl Blocks {
         self.refs.push(block);
     }
 
-    /// Settle writes blocks of few rows behind those of many.
+    /// Sorts by row: compaction writes blocks of few rows behind those of many.
     pub(super) fn sort(&mut self) {
         if !self.refs.is_sorted_by_key(|block| block.first_row) {
             self.refs.sort_unstable_by_key(|block| block.first_row);
@@ -55,7 +55,7 @@ impl Blocks {
         }
     }
 
-    /// Those that can have rows and times in these ranges.
+    /// Returns the blocks that may have rows and times in these ranges.
     pub(super) fn within(&self, time: &Range<i64>, rows: &Range<u64>) -> impl Iterator<Item = &BlockRef> {
         let mut refs = self.refs.as_slice();
         refs = &refs[refs.partition_point(|block| block.end_row() <= rows.start)..];
@@ -71,11 +71,11 @@ impl Blocks {
 /// Blocks by stream, in row order.
 pub(super) type BlocksByStream = hashbrown::HashMap<u32, Blocks, foldhash::fast::RandomState>;
 
-/// Which blocks there are.
+/// List of the blocks, whole or in outline.
 pub(super) enum Listing {
-    /// Every one.
+    /// Every block.
     Whole(BlocksByStream),
-    /// Where their entries lie in the file: a long index in short, and where its section begins.
+    /// Outline of a long index, and the offset of the index section in the file.
     Outline(Arc<Outline>, u64),
 }
 
@@ -85,20 +85,21 @@ impl Default for Listing {
     }
 }
 
-/// What a footer says, or will.
+/// Index of a segment: the contents of its footer, or of the footer to be written.
 #[derive(Default)]
 pub(crate) struct SegmentIndex {
     pub(super) listing: Listing,
-    /// Of streams without a block in it, where the newest one before is.
+    /// Newest earlier blocks of streams that have no block in the segment.
     pub(super) last: Option<LastBlocks>,
-    /// Where that lies in the file, its length and checksum, while it is not read: beside a long index it is long too.
+    /// Offset, length and checksum of that section in the file, while it is not read: a long index comes with a long
+    /// section.
     pub(super) last_at: Option<(u64, usize, u32)>,
-    /// Of streams with statistics pyramids, where they begin, and how long that of each channel is.
+    /// Offset of each stream's statistics pyramids, and the extent of each channel's.
     pub(super) pyramids: hashbrown::HashMap<u32, (u64, Vec<Extent>), foldhash::fast::RandomState>,
 }
 
 impl SegmentIndex {
-    /// Of the bytes of a footer.
+    /// Builds the index from the bytes of a footer.
     pub(super) fn of_footer(bytes: &[u8], trailer: &Trailer, mut behind: u64) -> Result<Self, FormatError> {
         let sections = segment::read_sections(bytes, trailer)?;
         let mut index = SegmentIndex::default();
@@ -128,13 +129,13 @@ impl SegmentIndex {
 
     /// Adds a block that was just written.
     pub(super) fn add(&mut self, stream: u32, block: BlockRef) {
-        // What is written is listed whole until it is sealed.
+        // An open segment is always listed whole.
         if let Listing::Whole(listed) = &mut self.listing {
             listed.entry(stream).or_default().push(block);
         }
     }
 
-    /// Memory that it takes, in entries.
+    /// Returns the memory it takes, in entries.
     pub(super) fn entries(&self) -> usize {
         let listed = match &self.listing {
             Listing::Whole(listed) => listed.values().map(|of| of.refs.len()).sum(),

@@ -1,25 +1,25 @@
-//! All segments at one moment. A list is replaced, never changed; a change copies one chunk of it and a pointer
-//! for each of the others, so that it costs the same with a hundred segments and with a hundred thousand.
+//! All segments at one moment. A list is replaced, never changed. A change copies one chunk and a pointer for each of
+//! the others, so its cost hardly depends on the number of segments.
 //!
 //! Each retention group has its sealed segments twice: by number, and by smallest time with, for each chunk, the
-//! largest time of all up to it, so that an interval is found without a look at what ended before it.
+//! largest time up to and including it, so that an interval is found without examining segments that ended before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Group, Segment, SegmentState};
 
-/// Segments of a chunk at most.
+/// Max number of segments in a chunk.
 const CHUNK_SEGMENTS: usize = 256;
 
-/// A sealed segment, and what the directory says of it: that does not change any more.
+/// Sealed segment and its directory state, which no longer changes.
 #[derive(Clone, Debug)]
 struct SealedSegment {
     segment: Arc<Segment>,
     state: SegmentState,
 }
 
-/// What segments are sorted by.
+/// Sort key of segments.
 #[derive(Clone, Copy, Debug)]
 enum SegmentOrder {
     Number,
@@ -35,11 +35,11 @@ impl SealedSegment {
     }
 }
 
-/// Neighbours in an order.
+/// Consecutive segments in an order.
 #[derive(Clone, Debug)]
 struct SegmentChunk {
     segments: Vec<SealedSegment>,
-    /// Smallest and largest `time` in it.
+    /// Smallest and largest `time` in the chunk.
     time_min: i64,
     time_max: i64,
 }
@@ -62,7 +62,7 @@ impl SegmentChunk {
 struct Chunks {
     order: SegmentOrder,
     chunks: Vec<Arc<SegmentChunk>>,
-    /// For each chunk the largest `time` in it and all before it.
+    /// Largest `time` in each chunk and all before it.
     reach: Vec<i64>,
 }
 
@@ -84,7 +84,7 @@ impl Chunks {
         }
     }
 
-    /// The chunk that has a key, or would.
+    /// Returns the index of the chunk that holds a key, or where it belongs.
     fn find(&self, key: (i64, u64)) -> usize {
         let order = self.order;
         self.chunks.partition_point(|c| c.segments[0].key(order) <= key).saturating_sub(1)
@@ -102,7 +102,7 @@ impl Chunks {
                     chunk.segments.insert(within, known);
                     chunk.sum_up();
                 } else if within == chunk.segments.len() {
-                    // Most often, behind all others: full chunks stay full.
+                    // Segments are mostly appended: full chunks stay full.
                     self.chunks.insert(at + 1, Arc::new(SegmentChunk::new(vec![known])));
                 } else {
                     let mut first = chunk.segments.clone();
@@ -157,7 +157,7 @@ impl Sums {
     }
 }
 
-/// The segments of a retention group.
+/// Segments of a retention group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupList {
     by_number: Chunks,
@@ -187,38 +187,38 @@ impl GroupList {
         }
     }
 
-    /// Sealed ones, oldest first, with what the directory says of each.
+    /// Returns the sealed segments, oldest first, with their directory states.
     pub(crate) fn sealed(&self) -> impl DoubleEndedIterator<Item = (&Arc<Segment>, &SegmentState)> {
         self.by_number.iter().map(|known| (&known.segment, &known.state))
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     pub(crate) fn len(&self) -> u64 {
         self.sealed.segments + self.open.len() as u64
     }
 
-    /// Bytes in all of them.
+    /// Returns the bytes in all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.sealed.bytes + self.open_bytes()
     }
 
-    /// How many are sealed.
+    /// Returns the number of sealed segments.
     pub(crate) fn sealed_len(&self) -> u64 {
         self.sealed.segments
     }
 
-    /// Those that are open.
+    /// Returns the open segments.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.open.iter()
     }
 
-    /// Bytes in those that are open.
+    /// Returns the bytes in the open segments.
     pub(crate) fn open_bytes(&self) -> u64 {
         self.open.iter().map(|segment| segment.state.lock().bytes).sum()
     }
 
-    /// Sealed ones, oldest first, with what the directory says of each and the number of the one that was begun when it
-    /// was finished, if one was: by that those of all groups have an order that no clock decides.
+    /// Returns the sealed segments, oldest first, with their directory states and the number of the next segment of
+    /// the group, if there is one. These numbers order the segments of all groups without a clock.
     pub(crate) fn sealed_in_order(&self) -> impl Iterator<Item = (&Arc<Segment>, &SegmentState, Option<u64>)> {
         let mut rest = self.by_number.iter().peekable();
         let open = self.open.iter().map(|segment| segment.id);
@@ -230,7 +230,7 @@ impl GroupList {
         })
     }
 
-    /// The newest one that stands for a number below another and can hold rows with `time ≤ to`.
+    /// Returns the newest segment whose first number is below `below` and that may hold rows with `time ≤ to`.
     pub(crate) fn newest_below(&self, below: u64, to: i64) -> Option<&Arc<Segment>> {
         let fits = |segment: &&Arc<Segment>| segment.places.0 < below && segment.state.lock().time.0 <= to;
         if let Some(open) = self.open.iter().rev().find(fits) {
@@ -245,7 +245,7 @@ impl GroupList {
         })
     }
 
-    /// The sealed segment that stands for a number.
+    /// Returns the sealed segment that has or replaces a number.
     pub(crate) fn get(&self, number: u64) -> Option<&Arc<Segment>> {
         let Chunks { chunks, .. } = &self.by_number;
         let at = chunks.partition_point(|chunk| chunk.segments.last().is_some_and(|k| k.segment.place() < number));
@@ -254,12 +254,12 @@ impl GroupList {
         (known.segment.places.0 <= number).then_some(&known.segment)
     }
 
-    /// The segment that stands for a number, sealed or open.
+    /// Returns the segment, sealed or open, that has or replaces a number.
     pub(crate) fn find(&self, number: u64) -> Option<&Arc<Segment>> {
         self.get(number).or_else(|| self.open.iter().find(|open| open.id == number))
     }
 
-    /// Those that can hold rows with `from ≤ time ≤ to`, oldest first.
+    /// Returns the segments that may hold rows with `from ≤ time ≤ to`, oldest first.
     fn overlapping(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
         let mut found = Vec::new();
         let Chunks { chunks, reach, .. } = &self.by_time;
@@ -280,7 +280,7 @@ impl GroupList {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentList {
     groups: BTreeMap<Group, Arc<GroupList>>,
-    /// Those of blobs, which hold no rows.
+    /// Segments of blobs, which hold no rows.
     blobs: BTreeMap<Group, Arc<GroupList>>,
 }
 
@@ -297,61 +297,61 @@ impl SegmentList {
         SegmentList { groups: by_group(rows), blobs: by_group(blobs) }
     }
 
-    /// The newest instant at which a row was stored.
+    /// Returns the newest instant at which a row was stored.
     pub(crate) fn newest_stored(&self) -> Option<i64> {
         self.iter().map(|segment| segment.state.lock().stored).filter(|(a, b)| a <= b).map(|stored| stored.1).max()
     }
 
-    /// Groups that have had segments of rows, with those they have.
+    /// Returns the groups that ever had segments of rows, with their segments.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &GroupList)> {
         self.groups.iter().map(|(group, list)| (*group, &**list))
     }
 
-    /// Groups that have had segments of blobs, with those they have.
+    /// Returns the groups that ever had segments of blobs, with their segments.
     pub(crate) fn blob_groups(&self) -> impl Iterator<Item = (Group, &GroupList)> {
         self.blobs.iter().map(|(group, list)| (*group, &**list))
     }
 
-    /// A segment of blobs of a group.
+    /// Returns a segment of blobs of a group.
     pub(crate) fn blobs_of(&self, group: Group, id: u64) -> Option<Arc<Segment>> {
         let list = self.blobs.get(&group)?;
         list.get(id).or_else(|| list.open.iter().find(|open| open.id == id)).cloned()
     }
 
-    /// All lists of a group: of rows, and of blobs.
+    /// Returns both lists of a group: of rows, and of blobs.
     pub(crate) fn of_group(&self, group: Group) -> impl Iterator<Item = &GroupList> {
         self.groups.get(&group).into_iter().chain(self.blobs.get(&group)).map(|list| &**list)
     }
 
-    /// Groups that have had segments of any kind.
+    /// Returns the groups that ever had segments of any kind.
     pub(crate) fn all_groups(&self) -> std::collections::BTreeSet<Group> {
         self.lists().map(|(group, _)| group).collect()
     }
 
-    /// Every list.
+    /// Returns every list.
     pub(crate) fn lists(&self) -> impl Iterator<Item = (Group, &GroupList)> {
         self.groups().chain(self.blob_groups())
     }
 
-    /// The segments of rows of a group, if it ever had one.
+    /// Returns the segments of rows of a group, or `None` if it never had one.
     pub(crate) fn group(&self, group: Group) -> Option<&GroupList> {
         self.groups.get(&group).map(|list| &**list)
     }
 
-    /// The list that a segment is in.
+    /// Returns the list that a segment belongs to.
     fn list_of(&mut self, segment: &Segment) -> &mut GroupList {
         let lists = if segment.blobs { &mut self.blobs } else { &mut self.groups };
         Arc::make_mut(lists.entry(segment.group).or_insert_with(|| Arc::new(GroupList::new(Vec::new()))))
     }
 
-    /// With a segment that is open.
+    /// Returns a list with an open segment added.
     pub(crate) fn with_open(&self, segment: Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
         list.list_of(&segment).open.push(segment);
         list
     }
 
-    /// With an open segment sealed.
+    /// Returns a list with an open segment sealed.
     pub(crate) fn with_sealed(&self, segment: &Arc<Segment>) -> SegmentList {
         let mut list = self.clone();
         let group = list.list_of(segment);
@@ -363,7 +363,7 @@ impl SegmentList {
         list
     }
 
-    /// Without some segments.
+    /// Returns a list without some segments.
     pub(crate) fn without(&self, segments: &[Arc<Segment>]) -> SegmentList {
         let mut list = self.clone();
         for segment in segments {
@@ -380,22 +380,22 @@ impl SegmentList {
         list
     }
 
-    /// With one segment in the place of others of its group.
+    /// Returns a list with one segment in place of others of its group.
     pub(crate) fn with_replaced(&self, old: &[Arc<Segment>], new: &Arc<Segment>) -> SegmentList {
         self.without(old).with_sealed(new)
     }
 
-    /// Every segment, group by group.
+    /// Returns every segment, group by group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.lists().flat_map(|(_, group)| group.sealed().map(|(segment, _)| segment).chain(&group.open))
     }
 
-    /// Sums over those of rows, and over those of blobs.
+    /// Returns the sums over segments of rows, and over segments of blobs.
     pub(crate) fn sums(&self) -> (Sums, Sums) {
         (sums_of(&self.groups), sums_of(&self.blobs))
     }
 
-    /// Segments of a group that can hold rows with `from ≤ time ≤ to`, oldest first.
+    /// Returns the segments of a group that may hold rows with `from ≤ time ≤ to`, oldest first.
     pub(crate) fn overlapping(&self, group: Group, from: i64, to: i64) -> Vec<Arc<Segment>> {
         self.group(group).map_or_else(Vec::new, |group| group.overlapping(from, to))
     }
@@ -417,7 +417,7 @@ mod tests {
     use super::*;
     use crate::disk::fault::FaultDisk;
 
-    /// A list changed step by step finds what a search through all segments finds.
+    /// Compares a list changed step by step with a search through all segments.
     #[test]
     fn a_changed_list_finds_what_a_walk_finds() {
         for seed in 0..8 {
@@ -439,7 +439,7 @@ mod tests {
                     list = list.with_sealed(&segment);
                 }
                 if random.u8(0..6) == 0 {
-                    // Mostly the oldest.
+                    // Mostly remove the oldest.
                     let most = if random.bool() { 3.min(all.len()) } else { all.len() };
                     let gone = [all.remove(random.usize(..most))];
                     list = list.without(&gone);
@@ -466,7 +466,7 @@ mod tests {
                         s.group == group && s.id < below && state.time.0 <= from && state.sealed == is_sealed
                     })
                 };
-                // An open one comes first: in a store it is the newest.
+                // An open segment has precedence: in a store it is the newest.
                 let expected = newest(false).or(newest(true)).map(|s| s.id);
                 assert_eq!(list.groups[&group].newest_below(below, from).map(|s| s.id), expected, "seed {seed}");
                 let sealed = SegmentList::new(all.iter().filter(|s| s.state.lock().sealed).cloned().collect());
@@ -484,7 +484,7 @@ mod tests {
                     .collect();
                 assert_eq!(found.len(), expected.len(), "seed {seed}");
                 for (found, expected) in found.iter().zip(&expected) {
-                    // An open one before the next sealed one is looked for only behind the last.
+                    // The search for an open segment before the next sealed one happens only behind the last.
                     assert!(
                         found.0 == expected.0 && found.1 >= expected.1 && found.1 > found.0,
                         "seed {seed}: {found:?}"

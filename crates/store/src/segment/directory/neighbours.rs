@@ -1,5 +1,5 @@
-//! What was read beside what was asked for. Who reads one stream of many reads the next one after it, whose entries and
-//! rows lie beside: in the same stretch of a long index, in the same mixed block.
+//! Cache of data read along with what was requested. A reader of many streams usually reads the next one after it,
+//! whose entries and rows lie in the same stretch of a long index and in the same mixed block.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// Most bytes of a kind that are kept.
+/// Max bytes kept of one kind of value.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Values by segment and place, up to a number of bytes. What makes room is left to chance: who reads many streams
-/// comes to all places in turn, so that what was used longest ago is what is needed next.
+/// Values by segment and place, up to a number of bytes. Eviction is random: a reader of many streams visits all
+/// places in turn, so the least recently used value would be the next one needed.
 pub(super) struct Neighbours<P, V> {
     kept: Mutex<KeptNeighbours<P, V>>,
 }
 
 struct KeptNeighbours<P, V> {
-    /// Where in `values` each one is.
+    /// Index of each value in `values`.
     places: HashMap<(u64, P), usize, foldhash::fast::RandomState>,
     values: Vec<NeighbourValue<P, V>>,
     bytes: usize,
@@ -39,18 +39,18 @@ impl<P, V> Default for Neighbours<P, V> {
 }
 
 impl<P: Copy + Eq + Hash, V> Neighbours<P, V> {
-    /// What is kept of a place of a segment.
+    /// Returns the value kept for a place of a segment.
     pub(super) fn get(&self, key: (u64, P)) -> Option<Arc<V>> {
         let kept = self.kept.lock();
         kept.values.get(*kept.places.get(&key)?).map(|kept| kept.value.clone())
     }
 
-    /// Keeps what was read, unless it is large.
+    /// Keeps a value, unless it is large.
     pub(super) fn keep(&self, key: (u64, P), value: V, bytes: impl Fn(&V) -> usize) -> Arc<V> {
         let bytes = bytes(&value) + size_of::<NeighbourValue<P, V>>() + size_of::<(u64, P, usize)>();
         let value = Arc::new(value);
         let mut kept = self.kept.lock();
-        // Somebody else may have read it as well.
+        // Another reader may have read it at the same time.
         if bytes <= BYTES_MAX / 16 && !kept.places.contains_key(&key) {
             while kept.bytes + bytes > BYTES_MAX {
                 kept.drop_one();
@@ -63,7 +63,7 @@ impl<P: Copy + Eq + Hash, V> Neighbours<P, V> {
         value
     }
 
-    /// Lets go what is of these segments.
+    /// Drops the values of these segments.
     pub(super) fn forget(&self, is_gone: impl Fn(u64) -> bool) {
         let mut kept = self.kept.lock();
         for at in (0..kept.values.len()).rev() {

@@ -1,4 +1,4 @@
-//! What sealed segments hold of memory and file handles: those used longest ago make room.
+//! Limits on the memory and file handles held for sealed segments; the least recently used are dropped first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use crate::block::mixed::MixedParts;
 use crate::disk::DiskFile;
 use crate::segment::LastBlocks;
 
-/// Entries of indices kept in memory: 64 bytes each.
+/// Max number of index entries in memory, of 64 bytes each.
 const INDEX_ENTRIES_MAX: usize = 400_000;
-/// Files of sealed segments kept open: far below the 1,024 that a process may have by default.
+/// Max number of open files of sealed segments: far below the 1,024 that a process may have by default.
 const FILES_MAX: usize = 256;
 
 /// Sealed segments with an index in memory or an open file.
@@ -22,19 +22,19 @@ const FILES_MAX: usize = 256;
 pub(crate) struct Residents {
     clock: AtomicU64,
     kept: Mutex<ResidentSegment>,
-    /// Whether the file of a segment was found missing since somebody asked.
+    /// Whether the file of a segment was found missing since the last call of `take_vanished`.
     vanished: AtomicBool,
-    /// The store is closed: another may have its files, and remove them.
+    /// Whether the store is closed: another process may own its files and remove them.
     closed: AtomicBool,
-    /// Memory for blocks that are read in parts, of what was read before.
+    /// Buffers for blocks read in parts, with stale contents.
     buffers: Mutex<Vec<Vec<u8>>>,
-    /// Of long indices, what was read for a stream and says as much of its neighbours.
+    /// Neighbours of streams read from long indices.
     pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
-    /// The same of mixed blocks: by where a block is, and the first of the parts.
+    /// Neighbouring parts of mixed blocks, by the block's position and the first of the parts.
     pub(super) parts: Neighbours<(u64, usize), MixedParts>,
 }
 
-/// Most buffers that are kept, and the most bytes of one.
+/// Max number of buffers that are kept, and max bytes of one.
 const BUFFERS: usize = 4;
 const BUFFER_BYTES: usize = 512 << 10;
 
@@ -46,14 +46,14 @@ struct ResidentSegment {
 }
 
 impl Residents {
-    /// Memory of so many bytes, of which nobody may believe anything that was not read into it.
+    /// Returns a buffer of `len` bytes. Its contents are undefined until read into.
     pub(crate) fn buffer(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
 
-    /// Keeps such memory for the next.
+    /// Keeps a buffer for reuse.
     pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
         let mut buffers = self.buffers.lock();
         if buffers.len() < BUFFERS && buffer.capacity() <= BUFFER_BYTES {
@@ -66,27 +66,27 @@ impl Residents {
         self.vanished.store(true, Ordering::Release);
     }
 
-    /// Notes that the files are another's from now on.
+    /// Notes that another process may own the files from now on.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Whether the files may be another's.
+    /// Returns whether another process may own the files.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether the file of a segment was found missing since this was asked.
+    /// Returns whether the file of a segment was found missing since the last call.
     pub(crate) fn take_vanished(&self) -> bool {
         self.vanished.swap(false, Ordering::AcqRel)
     }
 
-    /// An instant of use.
+    /// Returns the next value of the use counter.
     pub(super) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a segment that was just sealed: its index is in memory, its file needs no handle any more.
+    /// Counts a segment that was just sealed: its index is in memory, its file no longer needs a handle.
     pub(crate) fn sealed(&self, segment: &Arc<Segment>) {
         segment.file.lock().take();
         let mut kept = self.kept.lock();
@@ -96,7 +96,7 @@ impl Residents {
         kept.trim();
     }
 
-    /// Keeps the index that was read of a segment.
+    /// Keeps the index of a segment that was just read.
     pub(super) fn keep_index(&self, segment: &Arc<Segment>, read: SegmentIndex) {
         let mut kept = self.kept.lock();
         if segment.replaced.load(Ordering::Acquire) || segment.expired.load(Ordering::Acquire) {
@@ -112,7 +112,7 @@ impl Residents {
         kept.trim();
     }
 
-    /// Keeps what was read of the newest blocks before a segment, beside its index if that is still there.
+    /// Keeps the newest earlier blocks of a segment, if its index is still in memory.
     pub(super) fn keep_last(&self, segment: &Arc<Segment>, last: LastBlocks) {
         let mut kept = self.kept.lock();
         if let Some(index) = &mut *segment.index.write()
@@ -124,7 +124,7 @@ impl Residents {
         kept.trim();
     }
 
-    /// Keeps a file that was opened to read; who was first wins.
+    /// Keeps a file that was opened for reading; the first one opened wins.
     pub(super) fn keep_file(&self, segment: &Arc<Segment>, opened: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         let mut kept = self.kept.lock();
         if let Some(file) = &*segment.file.lock() {
@@ -140,7 +140,7 @@ impl Residents {
         opened
     }
 
-    /// Lets segments go that are no more, or that others stand for: see [`Segment::set_replaced`].
+    /// Drops segments that no longer exist or were replaced: see [`Segment::set_replaced`].
     pub(crate) fn forget(&self, segments: &[Arc<Segment>]) {
         let mut kept = self.kept.lock();
         for segment in segments {
@@ -163,13 +163,13 @@ impl ResidentSegment {
     }
 
     fn close_file(&mut self, segment: &Segment) {
-        // Who reads has the handle until it is done.
+        // Current readers keep the handle until they are done.
         if segment.file.lock().take().is_some() {
             self.files = self.files.saturating_sub(1);
         }
     }
 
-    /// Where too much is kept, half of it goes.
+    /// Drops half of what is kept if a limit is exceeded.
     fn trim(&mut self) {
         if self.entries <= INDEX_ENTRIES_MAX && self.files <= FILES_MAX {
             return;

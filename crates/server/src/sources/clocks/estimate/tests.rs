@@ -4,19 +4,19 @@ const S: i64 = 1_000_000_000;
 const MS: i64 = 1_000_000;
 const T0: i64 = 1_780_000_000 * S;
 
-/// A made-up source: its clock, its way here.
+/// A made-up source: its clock and its travel times.
 struct World {
     random: fastrand::Rng,
-    /// Source's clock less true time, at `T0` and gained since.
+    /// Source clock minus true time at `T0`, and the drift since then.
     offset_ns: f64,
     drift_ppm: f64,
-    /// Least time of the way.
+    /// Minimum travel time.
     way_ns: i64,
     jitter_ns: f64,
-    /// 0 exponential, 1 uniform, 2 two ways, 3 a heavy tail.
+    /// Distribution of the jitter: 0 exponential, 1 uniform, 2 two paths, 3 heavy tail.
     shape: u8,
     frames_a_second: i64,
-    /// Spans in which a queue delays everything, and by how much at most.
+    /// Spans in which a queue delays everything, and the max delay.
     bursts: Vec<(i64, i64, i64)>,
 }
 
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// What the source's clock shows less the true time.
+    /// Returns the source clock minus true time at `at`.
     fn truth(&self, at: i64) -> f64 {
         self.offset_ns + (at - T0) as f64 * self.drift_ppm * 1e-6
     }
@@ -51,7 +51,7 @@ impl World {
         (times.min(2_000.0) * self.jitter_ns) as i64
     }
 
-    /// The window of a second.
+    /// Returns the window of one second.
     fn second(&mut self, second: i64) -> ArrivalWindow {
         let mut delays = Vec::new();
         for n in 0..self.frames_a_second {
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// Runs seconds; the estimate and the jumps that were told.
+/// Runs the given seconds and returns the reported jumps.
 fn run(world: &mut World, estimate: &mut Option<ClockEstimate>, seconds: std::ops::Range<i64>) -> Vec<(i64, Jump)> {
     let mut jumps = Vec::new();
     for second in seconds {
@@ -83,7 +83,7 @@ fn run(world: &mut World, estimate: &mut Option<ClockEstimate>, seconds: std::op
     jumps
 }
 
-/// How wrong an estimate may be: what the least of many delays leaves of the jitter.
+/// Returns the allowed error of an estimate: the part of the jitter that the min of many delays leaves.
 fn bounds(world: &World) -> (f64, f64) {
     let offset_ns = 20e3 + world.jitter_ns * if world.frames_a_second == 1 { 1.5 } else { 0.4 };
     (offset_ns, offset_ns / 1e9 / 100.0 * 1e6)
@@ -124,7 +124,7 @@ fn bursts_of_late_frames_move_nothing() {
         }
         let mut estimate = None;
         assert_eq!(run(&mut world, &mut estimate, 0..300), [], "seed {seed}");
-        // Within the last burst as well as after it.
+        // The bounds hold within the last burst as well as after it.
         check(&world, estimate.as_ref().unwrap(), &format!("seed {seed}"));
     }
 }
@@ -135,14 +135,14 @@ fn jumps_are_told_once_with_their_size_and_the_estimate_begins_anew() {
         let mut world = World::new(seed);
         let mut estimate = None;
         run(&mut world, &mut estimate, 0..120);
-        // More than the spread of a few single frames explains.
+        // The step is larger than the spread of a few single frames explains.
         let size = world.random.f64().mul_add(5e9, 40.0 * world.jitter_ns + 5e6);
         let by = if world.random.bool() { size } else { -size };
         world.offset_ns += by;
         let jumps = run(&mut world, &mut estimate, 120..300);
         let [(told, jump)] = jumps[..] else { panic!("seed {seed}: {by} ns gave {jumps:?}") };
         let limit = if by > 0.0 { SHORT_SUSPECTS } else { LONG_SUSPECTS } as i64;
-        // A single slow window in between may begin the count anew.
+        // A single slow window in between may restart the count.
         assert!(told < 120 + 4 * limit, "seed {seed}: told {} s later", told - 120);
         let tolerance = 10.0 * world.jitter_ns + 1e6;
         assert!((jump.by_ns as f64 - by).abs() < tolerance, "seed {seed}: {by} was told as {jump:?}");
@@ -168,7 +168,7 @@ fn states_follow_each_other() {
     let good = clock.reading();
     assert_eq!((good.state, good.since, good.offset_ns), (ClockState::Good, T0 + 30 * S, -MS));
     assert_eq!((good.spread_ns, good.drift_ppm, good.jumps), (2 * MS, 0.0, 0));
-    // One window without queue is worth nothing, and neither is one that is too short.
+    // One window without a queue changes nothing, nor does one that is too short.
     assert_eq!(clock.window(&window(31, -5 * MS, false)), None);
     assert_eq!(clock.window(&window(32, MS, false)), None);
     assert_eq!(clock.reading().offset_ns, -MS);
@@ -187,7 +187,7 @@ fn states_follow_each_other() {
     assert_eq!(clock.reading().state, ClockState::Gone);
     assert_eq!(clock.window(&window(130, -S, false)), None);
     assert_eq!(clock.reading().state, ClockState::Good);
-    // Switched off and on: it begins at 1970, runs, and is set later. Neither is a jump.
+    // A clock switched off and on starts at 1970, runs, and is set later. Neither is a jump.
     let unset = T0 - 755 * S;
     for second in 140..200 {
         assert_eq!(clock.window(&window(second, unset, true)), None);
@@ -216,7 +216,7 @@ fn what_happens_while_a_clock_is_learnt_is_no_jump_and_is_forgotten() {
         |second: i64, delay: i64| ArrivalWindow { least_ns: delay, at: T0 + second * S, above_ns: 0, never_set: false };
     let mut clock = ClockEstimate::new(&window(0, 0));
     for second in 1..60 {
-        // A step of a tenth of a second, which makes no line of a clock.
+        // A step of a tenth of a second fits no clock's line.
         assert_eq!(clock.window(&window(second, if second < 10 { 0 } else { S / 10 })), None);
     }
     let reading = clock.reading();
@@ -232,7 +232,7 @@ fn what_happens_while_a_clock_is_learnt_is_no_jump_and_is_forgotten() {
 fn stamps_that_follow_no_clock_are_never_good_and_never_jump() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
-        // Data of the past, sent as fast as it goes.
+        // Past data, sent as fast as possible.
         let mut stamp = T0 - 86_400 * S;
         let mut clock: Option<ClockEstimate> = None;
         for second in 0..600 {
