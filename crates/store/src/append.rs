@@ -586,8 +586,7 @@ impl Writer {
                 stream.counts.duplicate += 1;
                 return Ok(None);
             }
-            self.scratch.words[2] = judged.sequence as u64;
-            self.scratch.words[3] = u64::from(judged.session);
+            self.scratch.set_sequence(judged.sequence, judged.session);
             if judged.seen == Seen::Next {
                 tracker.take(&judged, (head.receive_time, head.source_time), 0);
             } else {
@@ -597,7 +596,7 @@ impl Writer {
                 stream.note_gap(&mut self.gaps, &judged, gap, before, head);
             }
         } else if stream.source_clock {
-            let time = recent::time_of(&self.scratch, true);
+            let time = self.scratch.head().time(true);
             if time > stream.newest_time {
                 stream.newest_time = time;
             } else {
@@ -635,7 +634,7 @@ impl Writer {
         let stream = &mut self.streams[index];
         let row = stream.next_row;
         if stream.source_clock {
-            stream.newest_time = stream.newest_time.max(recent::time_of(&self.scratch, true));
+            stream.newest_time = stream.newest_time.max(self.scratch.head().time(true));
         }
         let chunk = match &stream.chunk {
             Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.shape_number => chunk,

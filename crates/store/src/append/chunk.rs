@@ -11,7 +11,7 @@ use crate::append::ChunkAt;
 use crate::append::sequence;
 use crate::append::stream_slot::OpenRows;
 use crate::model::batch::{Column, ColumnValues};
-use crate::model::row::{NONE, RowScratch, RowShape, mask};
+use crate::model::row::{RowHead, RowScratch, RowShape, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
 
 /// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
@@ -135,8 +135,7 @@ impl Chunk {
             let _ = self.texts[index].set(row.text.as_slice().into());
             self.text_bytes.fetch_add(row.text.len() as u64, Ordering::Relaxed);
         }
-        let source = row.words[1] as i64;
-        let time = if self.source_clock && source != NONE { source } else { row.words[0] as i64 };
+        let time = row.head().time(self.source_clock);
         if time < self.time_max.load(Ordering::Relaxed) {
             self.sorted.store(false, Ordering::Relaxed);
         } else {
@@ -167,6 +166,11 @@ impl Chunk {
         self.stored_last.load(Ordering::Relaxed)
     }
 
+    /// Returns the head of a row.
+    fn head(&self, row: usize) -> RowHead<impl Fn(usize) -> u64> {
+        RowHead(move |word| self.row_word(row, word))
+    }
+
     /// A word of a row.
     pub(crate) fn row_word(&self, row: usize, word: usize) -> u64 {
         self.words[row * self.shape.words() + word].load(Ordering::Relaxed)
@@ -180,12 +184,12 @@ impl Chunk {
 
     /// receive_time of a row.
     pub(crate) fn receive_time(&self, row: usize) -> i64 {
-        self.row_word(row, 0) as i64
+        self.head(row).receive()
     }
 
     /// source_time of a row.
     pub(crate) fn source_time(&self, row: usize) -> Option<i64> {
-        Some(self.row_word(row, 1) as i64).filter(|&t| t != NONE)
+        self.head(row).source()
     }
 
     /// Unwrapped sequence and session of a row.
@@ -193,8 +197,7 @@ impl Chunk {
         if !self.shape.has_sequence {
             return None;
         }
-        let sequence = self.row_word(row, 2) as i64;
-        (sequence != NONE).then(|| (sequence, self.row_word(row, 3) as u32))
+        self.head(row).sequence()
     }
 
     /// Session and highest sequence up to its last row, from those before its first.
@@ -205,7 +208,7 @@ impl Chunk {
 
     /// `time` of a row.
     pub(crate) fn time(&self, row: usize) -> i64 {
-        if self.source_clock { self.source_time(row).unwrap_or(self.receive_time(row)) } else { self.receive_time(row) }
+        self.head(row).time(self.source_clock)
     }
 
     /// First row of `0..len` at or after a time, in a sorted chunk.

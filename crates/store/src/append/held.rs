@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::log::record::CONTROL;
 use crate::log::record::Control;
-use crate::model::row::{NONE, RowShape, mask};
+use crate::model::row::{RowShape, head_of, mask};
 use crate::model::value::{CellState, Value};
 
 /// A held frame.
@@ -49,18 +49,15 @@ impl Held {
     }
 
     pub(crate) fn receive_time(&self) -> i64 {
-        self.words[0] as i64
+        head_of(&self.words).receive()
     }
 
     pub(crate) fn source_time(&self) -> Option<i64> {
-        Some(self.words[1] as i64).filter(|&t| t != NONE)
+        head_of(&self.words).source()
     }
 
     pub(crate) fn time(&self) -> i64 {
-        match self.source_time() {
-            Some(time) if self.source_clock => time,
-            _ => self.receive_time(),
-        }
+        head_of(&self.words).time(self.source_clock)
     }
 
     /// State of a cell; absent beyond the shape.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::append::StreamWriter;
 use crate::append::chunk::Chunk;
 use crate::append::stream_slot::OpenRows;
-use crate::model::row::{NONE, RowScratch, RowShape, mask};
+use crate::model::row::{RowScratch, RowShape, head_of, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at};
 
 /// Bytes of hashes of rows sealed lately, over all streams.
@@ -62,8 +62,7 @@ impl RecentRows {
 
     /// Remembers a row of the log that is in a segment already.
     pub(crate) fn keep_row(&mut self, shape: &Arc<RowShape>, words: &[u64], text: &[u8]) {
-        let source = words[1] as i64;
-        let time = if source != NONE { source } else { words[0] as i64 };
+        let time = head_of(words).time(true);
         let hash = hash_row(shape, time, |w| words[w], text);
         self.add((time, time), shape, std::iter::once(hash), 0);
         self.forget_beyond(FRAMES_MAX);
@@ -381,10 +380,4 @@ fn spread(word: u64) -> u64 {
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
     (product >> 64) as u64 ^ product as u64
-}
-
-/// `time` of a scratch row.
-pub(crate) fn time_of(row: &RowScratch, source_clock: bool) -> i64 {
-    let source = row.words[1] as i64;
-    if source_clock && source != NONE { source } else { row.words[0] as i64 }
 }

@@ -23,6 +23,64 @@ use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
 /// "None" of source_time and sequence: the one instant that no frame can have.
 pub(crate) const NONE: i64 = i64::MIN;
 
+/// Words of a row's head, as in the module's table.
+const RECEIVE: usize = 0;
+const SOURCE: usize = 1;
+const SEQUENCE: usize = 2;
+const SESSION: usize = 3;
+/// Words of the head of a row without a sequence, and of one with it.
+const HEAD_WORDS: usize = 2;
+const SEQUENCED_HEAD_WORDS: usize = 4;
+
+/// Stamps of a frame: receive_time and source_time.
+pub(crate) type Stamps = (i64, Option<i64>);
+
+/// The head of a row, whose words a function reads: of a slice, or of the atomics of an open block.
+#[derive(Clone, Copy)]
+pub(crate) struct RowHead<W>(pub(crate) W);
+
+/// Returns the head of a row's words.
+#[inline(always)]
+pub(crate) fn head_of(words: &[u64]) -> RowHead<impl Fn(usize) -> u64> {
+    RowHead(|word| words[word])
+}
+
+impl<W: Fn(usize) -> u64> RowHead<W> {
+    /// Returns receive_time.
+    #[inline(always)]
+    pub(crate) fn receive(&self) -> i64 {
+        (self.0)(RECEIVE) as i64
+    }
+
+    /// Returns source_time.
+    #[inline(always)]
+    pub(crate) fn source(&self) -> Option<i64> {
+        Some((self.0)(SOURCE) as i64).filter(|&time| time != NONE)
+    }
+
+    /// Returns receive_time and source_time.
+    #[inline(always)]
+    pub(crate) fn stamps(&self) -> Stamps {
+        (self.receive(), self.source())
+    }
+
+    /// Returns the `time` of the row: source_time if the source's clock counts and it has one, else receive_time.
+    #[inline(always)]
+    pub(crate) fn time(&self, source_clock: bool) -> i64 {
+        match self.source() {
+            Some(time) if source_clock => time,
+            _ => self.receive(),
+        }
+    }
+
+    /// Returns the sequence and its session, if the row has one. Its layout must have room for them.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> Option<(i64, u32)> {
+        let sequence = (self.0)(SEQUENCE) as i64;
+        (sequence != NONE).then(|| (sequence, (self.0)(SESSION) as u32))
+    }
+}
+
 /// Whether an instant can be stored. The last one of the range cannot, either: a span ends before its end, so that none
 /// could hold it.
 #[inline(always)]
@@ -64,7 +122,7 @@ impl Field {
 /// The shape of rows: shared by all streams with the same types in the same order.
 #[derive(Debug)]
 pub(crate) struct RowShape {
-    /// Whether words 2 and 3 are there.
+    /// Whether rows have a sequence and a session.
     pub(crate) has_sequence: bool,
     /// Whether any channel is text or an array.
     pub(crate) has_text: bool,
@@ -85,7 +143,7 @@ pub(crate) struct RowShape {
 impl RowShape {
     /// The shape for channels of these types.
     pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType], hash_key: u64) -> RowShape {
-        let states = if has_sequence { 4 } else { 2 };
+        let states = if has_sequence { SEQUENCED_HEAD_WORDS } else { HEAD_WORDS };
         let state_words = kinds.len().div_ceil(32);
         let mut fields = vec![Field::new(0, 0, ChannelType::Bool); kinds.len()];
         let mut word = states + state_words;
@@ -103,9 +161,9 @@ impl RowShape {
             }
         }
         let mut template = vec![0; word];
-        template[1] = NONE as u64;
+        template[SOURCE] = NONE as u64;
         if has_sequence {
-            template[2] = NONE as u64;
+            template[SEQUENCE] = NONE as u64;
         }
         template[states..states + state_words].fill(ABSENT_WORD);
         let whole_states =
@@ -151,6 +209,19 @@ pub(crate) struct RowScratch {
 }
 
 impl RowScratch {
+    /// Returns the head of the row.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> RowHead<impl Fn(usize) -> u64> {
+        head_of(&self.words)
+    }
+
+    /// Sets the sequence of a row whose layout has one.
+    #[inline(always)]
+    pub(crate) fn set_sequence(&mut self, sequence: i64, session: u32) {
+        self.words[SEQUENCE] = sequence as u64;
+        self.words[SESSION] = u64::from(session);
+    }
+
     /// Fills it from a frame; sequence and session are the caller's to set.
     pub(crate) fn encode(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> Result<(), Misfit> {
         self.words.clear();
@@ -158,8 +229,8 @@ impl RowScratch {
         self.text.clear();
         self.points = 0;
         let head = frame.head();
-        self.words[0] = head.receive_time as u64;
-        self.words[1] = head.source_time.unwrap_or(NONE) as u64;
+        self.words[RECEIVE] = head.receive_time as u64;
+        self.words[SOURCE] = head.source_time.unwrap_or(NONE) as u64;
         if self.put_whole(shape, frame) {
             return Ok(());
         }

@@ -5,19 +5,17 @@ use crate::append::ledger::{Gap, GapCause};
 use crate::append::waiting_gaps::WaitingGaps;
 use crate::append::{StreamWriter, new_tracker};
 use crate::model::frame::FrameHead;
-use crate::model::row::NONE;
+use crate::model::row::head_of;
 use crate::model::stream::Stream;
 
 impl StreamWriter {
     /// Takes the sequence of a row of the log back.
     pub(crate) fn restore_sequence(&mut self, words: &[u64], row: u64, follows_lost: bool) {
-        let (sequence, session) = (words[2] as i64, words[3] as u32);
-        if sequence == NONE {
-            return;
-        }
+        let head = head_of(words);
+        let Some((sequence, session)) = head.sequence() else { return };
         let (source_clock, slot) = (self.source_clock, &self.slot);
         let tracker = self.tracker.get_or_insert_with(|| new_tracker(slot));
-        let stamps = (words[0] as i64, Some(words[1] as i64).filter(|&time| time != NONE));
+        let stamps = head.stamps();
         let time_of = |(receive, source): (i64, Option<i64>)| source.filter(|_| source_clock).unwrap_or(receive);
         // What was lost with its rows has a row that says so.
         let gap = if follows_lost { UNCOUNTED } else { UNKNOWN_GAP };
