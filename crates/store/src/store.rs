@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::append::recent_file;
 use crate::append::stream_slot::SlotTable;
-use crate::append::{REDUCED, Taken, Writer, reserve_bytes};
+use crate::append::{REDUCED, Taken, Writer};
 use crate::disk::io_error;
 use crate::disk::names;
 use crate::disk::space::Space;
@@ -115,10 +115,7 @@ impl Store {
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let settle_age_ns = i64::try_from(options.settle_age.as_nanos()).unwrap_or(i64::MAX);
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
-        writer.max_future_ns = max_future_ns;
-        writer.settle_held(now);
-        // What was made room for by an eighth at a time.
-        writer.streams.shrink_to_fit();
+        writer.begin(max_future_ns, now);
         let shared = Arc::new(Shared::new(slots, version, space.generation_of(0), now, max_future_ns));
         shared.segments.store(Arc::new(SegmentList::new(opened.segments)));
         let committed = AtomicU64::new(opened.log.link.commit);
@@ -141,9 +138,9 @@ impl Store {
             sealer.changed_segments.insert(segment.id, segment);
         }
         sealer.expired = opened.expired;
-        sealer.recent.begin(&mut writer.streams);
+        sealer.recent.begin(writer.streams.as_mut_slice());
         sealer.untold = opened.untold;
-        let ring_bytes = writer.ring_bytes;
+        let ring_bytes = writer.unit.ring_bytes();
         let clock_leap = sealer.clock.state().newest;
         let engine = Engine {
             shared,
@@ -243,7 +240,7 @@ impl Store {
     /// with the next commit, and adds to the lost frames of its stream. The store chooses the `id`.
     pub fn report_gap(&self, gap: Gap) {
         let mut writer = self.engine.writer.lock();
-        if let Some(stream) = gap.stream.and_then(|id| writer.streams.get_mut(id as usize)) {
+        if let Some(stream) = gap.stream.and_then(|id| writer.streams.get_mut(id)) {
             stream.counts.lost += gap.count;
         }
         writer.gaps.push(gap);
@@ -285,7 +282,7 @@ impl Store {
             };
             match taken {
                 Ok(Some(REDUCED)) => {
-                    let row = writer.streams[frame.head().stream.0 as usize].next_row.saturating_sub(1);
+                    let row = writer.streams[frame.head().stream.0].next_row.saturating_sub(1);
                     outcomes.push(Outcome::Reduced { row });
                 }
                 Ok(Some(row)) => outcomes.push(Outcome::Stored { row }),
@@ -298,13 +295,13 @@ impl Store {
         }
         // With nothing that waits, what its frames repeat is in the commit before.
         let commit =
-            writer.pending_commit - u64::from(writer.pending.is_empty() && !mutant::is_active(Mutant::NameNextCommit));
+            if mutant::is_active(Mutant::NameNextCommit) { writer.unit.number() } else { writer.unit.newest_commit() };
         Appended { outcomes, commit: CommitNumber(commit) }
     }
 
     /// Counts frames of a stream that the caller rejected.
     pub fn count_rejected(&self, stream: StreamId, frames: u64) {
-        if let Some(stream) = self.engine.writer.lock().streams.get_mut(stream.0 as usize) {
+        if let Some(stream) = self.engine.writer.lock().streams.get_mut(stream.0) {
             stream.counts.received += frames;
             stream.counts.rejected += frames;
         }
@@ -357,7 +354,7 @@ impl Store {
 
     /// Rows of a stream that were there when this epoch began: what earlier epochs left durable.
     pub fn opened_row(&self, stream: StreamId) -> u64 {
-        self.engine.writer.lock().streams.get(stream.0 as usize).map_or(0, |s| s.opened_row)
+        self.engine.writer.lock().streams.get(stream.0).map_or(0, |s| s.opened_row)
     }
 
     /// Seals, checkpoints and expires in slices of about 1 ms; returns whether more is waiting. Call it from
@@ -394,7 +391,7 @@ impl Store {
         sealer.clock.observe(now, steady);
         let (full, held) = {
             let writer = self.engine.writer.lock();
-            (writer.disk_full, writer.held.is_some())
+            (writer.gate.is_disk_full(), writer.gate.is_held())
         };
         if full && !sealer.has_space(&self.engine) || held && self.engine.disk.is_read_only() {
             return Ok(false);
@@ -409,7 +406,7 @@ impl Store {
                     Err(Refusal::Unwritable(_)) => return Ok(false),
                     taken => taken?,
                 }
-                self.engine.writer.lock().disk_full = false;
+                self.engine.writer.lock().gate.set_disk_full(false);
                 sealer.found_room();
                 Ok(more)
             }
@@ -454,17 +451,8 @@ impl Store {
             return Some(refusal);
         }
         let writer = self.engine.writer.lock();
-        if writer.closed {
-            Some(Refusal::Closed)
-        } else if writer.disk_full {
-            Some(Refusal::DiskFull)
-        } else if writer.held.is_some() {
-            writer.held.clone()
-        } else if !writer.is_free(0, 2 * reserve_bytes(writer.ring_bytes) + Writer::held_room(writer.records.bytes)) {
-            Some(Refusal::LogFull)
-        } else {
-            None
-        }
+        let log_full = || (!writer.unit.is_log_free()).then_some(Refusal::LogFull);
+        writer.gate.refusal().or_else(log_full)
     }
 
     /// Commits, seals, writes a clean checkpoint, and gives the folder free. Further appends are refused.
@@ -488,7 +476,7 @@ impl Store {
             if self.engine.waiting.lock().is_none() {
                 writer.flush_all_held(now);
             }
-            writer.closed = true;
+            writer.gate.set_closed(true);
         }
         let done = self.engine.write_commit(now, 0).and_then(|_| {
             let mut sealer = self.sealer.lock();
@@ -502,10 +490,10 @@ impl Store {
             {
                 let mut writer = self.engine.writer.lock();
                 // What found no room in a full log does now: it is in the last unit. Nothing else is taken meanwhile.
-                writer.closed = false;
+                writer.gate.set_closed(false);
                 writer.flush_gaps(now, true);
-                writer.closed = true;
-                if !writer.is_free(writer.pending.len() * 8, 0) {
+                writer.gate.set_closed(true);
+                if !writer.unit.fits(0, 0) {
                     // The log is full of what could not be sealed: the next opening finds it as after a cut.
                     return Ok(());
                 }
@@ -549,7 +537,7 @@ impl Store {
 
     /// Counts of a stream.
     pub fn counts(&self, stream: StreamId) -> Counts {
-        self.engine.writer.lock().streams.get(stream.0 as usize).map_or_else(Counts::default, |s| s.counts)
+        self.engine.writer.lock().streams.get(stream.0).map_or_else(Counts::default, |s| s.counts)
     }
 
     /// What an error of maintenance comes to: one that passes leaves all to be done again, and space is made if there is
@@ -561,15 +549,17 @@ impl Store {
         sealer.forget_taken();
         if is_full(&error) {
             let unit_bytes =
-                if self.engine.writer.lock().held.is_some() { self.engine.log.lock().unit_bytes() } else { 0 };
+                if self.engine.writer.lock().gate.is_held() { self.engine.log.lock().unit_bytes() } else { 0 };
             let asked = sealer.asked(unit_bytes);
             match sealer.make_room(&self.engine, now, asked) {
                 Ok(true) => return Ok(true),
                 Err(error) if !passes(&error) => return Err(self.engine.poisoned(&error)),
-                _ => self.engine.writer.lock().disk_full = true,
+                _ => {
+                    self.engine.writer.lock().gate.set_disk_full(true);
+                }
             }
         } else if is_read_only(&error) {
-            self.engine.writer.lock().held = Some(self.engine.unwritable(&error));
+            self.engine.writer.lock().gate.hold(self.engine.unwritable(&error));
         }
         sealer.held_up = Some(error.to_string());
         Ok(false)

@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::append::ChunkAt;
 use crate::append::sequence;
 use crate::append::stream_slot::OpenRows;
 use crate::model::batch::{Column, ColumnValues};
@@ -27,6 +26,14 @@ pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 /// the order of the log.
 const BESIDE_BYTES: usize =
     2 * size_of::<usize>() + size_of::<OpenRows>() + 3 * size_of::<usize>() + size_of::<ChunkAt>();
+
+/// A chunk in the order of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkAt {
+    pub(crate) position: u64,
+    pub(crate) stream: u32,
+    pub(crate) first_row: u64,
+}
 
 /// Consecutive rows of a stream.
 #[derive(Debug)]

@@ -130,10 +130,26 @@ pub(crate) struct HeldRecords {
     /// Position of the unit and stream; the commit after which it is not needed any more, if it is replaced.
     places: BTreeMap<(u64, u32), Option<u64>>,
     /// Bytes that the rows of all held frames would take in the log: kept free for them.
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 impl HeldRecords {
+    /// Returns the bytes that the rows of all held frames would take in the log.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps room for the row of a held frame.
+    pub(crate) fn keep_room(&mut self, held: &Held) {
+        self.bytes += held.record_bytes();
+    }
+
+    /// Gives up the room for the row of a held frame.
+    pub(crate) fn give_up_room(&mut self, held: &Held) {
+        self.bytes -= held.record_bytes();
+    }
+
     /// A stream's record is in the unit at a position; the one before is needed until `commit` is durable.
     pub(crate) fn place(&mut self, stream: u32, position: u64, before: Option<u64>, commit: u64) {
         if let Some(before) = before.filter(|&before| before != position) {

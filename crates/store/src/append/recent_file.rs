@@ -34,9 +34,9 @@ const BYTES_MAX: u64 = 4 * RECENT_BYTES_MAX as u64;
 /// Keeps what streams received lately, for the opening that follows the clean end `commit`.
 pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<()> {
     let mut entries = Put::default();
-    for (id, stream) in writer.streams.iter().enumerate() {
+    for (id, stream) in writer.streams.iter() {
         for (time, shape, hashes) in stream.recent.iter().flat_map(|recent| recent.lists()) {
-            entries.u32(id as u32);
+            entries.u32(id);
             entries.u8(shape.has_sequence as u8);
             entries.u16(shape.fields.len() as u16);
             shape.fields.iter().for_each(|field| field.kind.put(&mut entries.0));
@@ -100,11 +100,11 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
     let mut found: BTreeMap<u32, Vec<RecentList>> = BTreeMap::new();
     let mut t = Take(entries);
     while let Some(list) = List::take(&mut t) {
-        let shape = writer.shapes.get(list.has_sequence, list.kinds);
+        let shape = writer.streams.shape_with(list.has_sequence, list.kinds);
         found.entry(list.stream).or_default().push(RecentList { time: list.time, shape, hashes: list.hashes });
     }
     for (stream, lists) in found {
-        if let Some(stream) = writer.streams.get_mut(stream as usize) {
+        if let Some(stream) = writer.streams.get_mut(stream) {
             stream.recent.get_or_insert_default().put_back(lists);
         }
     }

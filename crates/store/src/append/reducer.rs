@@ -179,29 +179,30 @@ fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
     hasher.finish()
 }
 
-impl Writer {
-    /// Makes the reducer of a stream anew after its definition changed: what is offered next is stored.
-    pub(crate) fn renew_reducer(&mut self, index: usize) {
-        let stream = &mut self.streams[index];
-        let definition = stream.slot.stream.load();
-        let before = stream.reducer.take();
-        let newest = before.as_ref().map_or_else(|| stream.slot.newest_time(), |r| r.newest);
-        stream.reducer = Reducer::new(&definition.layout, &stream.shape, newest);
-        if let (Some(reducer), Some(before)) = (&mut stream.reducer, before) {
+impl StreamWriter {
+    /// Replaces the reducer of a stream whose definition changed: what is offered next is stored.
+    pub(super) fn renew_reducer(&mut self) {
+        let definition = self.slot.stream.load();
+        let before = self.reducer.take();
+        let newest = before.as_ref().map_or_else(|| self.slot.newest_time(), |r| r.newest);
+        self.reducer = Reducer::new(&definition.layout, &self.shape, newest);
+        if let (Some(reducer), Some(before)) = (&mut self.reducer, before) {
             let Reducer { held, recovered, uncounted, logged, before, written, left_out, recent, .. } = *before;
             (reducer.held, reducer.recovered, reducer.uncounted) = (held, recovered, uncounted);
             (reducer.logged, reducer.before, reducer.written) = (logged, before, written);
             (reducer.left_out, reducer.recent) = (left_out, recent);
         }
     }
+}
 
+impl Writer {
     /// A frame of a stream with reductions that was sent before, or comes late: done with, its row or none as
     /// `try_append` says. None: it is taken as any other.
     #[inline(never)]
     pub(crate) fn take_late(&mut self, frame: &FrameRef<'_>, now: i64) -> Option<Taken> {
         let head = frame.head();
         let max_future_ns = self.max_future_ns;
-        let stream = self.streams.get_mut(head.stream.0 as usize)?;
+        let stream = self.streams.get_mut(head.stream.0)?;
         let source_clock = stream.source_clock;
         let reducer = stream.reducer.as_mut()?;
         let time = time_of(&head, source_clock);
@@ -229,7 +230,7 @@ impl Writer {
     /// The frame with the values of channels with a reduction given to channels beside them, which are made for it.
     fn beside(&mut self, frame: &FrameRef<'_>, now: i64, batch: &mut FrameBatch) -> Result<(), Reject> {
         let head = frame.head();
-        let definition = self.streams[head.stream.0 as usize].slot.stream.load_full();
+        let definition = self.streams[head.stream.0].slot.stream.load_full();
         let channels = &definition.layout.channels;
         let mut spec = StreamSpec {
             key: definition.key.clone(),
@@ -275,17 +276,17 @@ impl Writer {
     #[inline(never)]
     pub(crate) fn reduce(&mut self, frame: &FrameRef<'_>, now: i64) -> bool {
         let head = frame.head();
-        let index = head.stream.0 as usize;
-        let stream = &mut self.streams[index];
+        let id = head.stream.0;
+        let stream = &mut self.streams[id];
         let time = time_of(&head, stream.source_clock);
         let shape = stream.shape.clone();
         let Some(mut reducer) = stream.reducer.take() else { return false };
         let mut row = std::mem::take(&mut self.scratch);
         if reducer.is_late(time) || is_future(&head, stream.source_clock, self.max_future_ns) {
             // Without a value of a channel with a reduction; it takes the row that the held frame was to get.
-            self.store_held(index, &mut reducer, now, |_| true);
+            self.store_held(id, &mut reducer, now, |_| true);
             self.scratch = row;
-            self.streams[index].reducer = Some(reducer);
+            self.streams[id].reducer = Some(reducer);
             return false;
         }
         if stream.source_clock && head.sequence.is_none() {
@@ -300,7 +301,7 @@ impl Writer {
         };
         if reducer.held.is_some() && (reducer.recovered || reducer.lanes.iter().any(ends)) {
             let ending: Vec<bool> = reducer.lanes.iter().map(|lane| reducer.recovered || ends(lane)).collect();
-            self.store_held(index, &mut reducer, now, |lane| ending[lane]);
+            self.store_held(id, &mut reducer, now, |lane| ending[lane]);
         }
         let mut leaves = std::mem::take(&mut reducer.leaves);
         leaves.clear();
@@ -314,13 +315,13 @@ impl Writer {
         // Not more is held than the log can keep room for.
         let crowded = || {
             let size = held::record_bytes(row.words.len(), row.text.len());
-            reducer.held.is_none() && (self.records.bytes + size) as u64 > self.ring_bytes / 4
+            reducer.held.is_none() && self.unit.is_crowded(size)
         };
         let plain = reducer.has_plain(&shape, &row.words);
         let store = outside || plain || !leaves.contains(&true) || crowded();
         reducer.newest = time;
         if store {
-            let ordinal = self.streams[index].next_row;
+            let ordinal = self.streams[id].next_row;
             let mut cut_text = false;
             for (lane, leaves) in reducer.lanes.iter_mut().zip(&leaves) {
                 let offer = Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field);
@@ -334,11 +335,11 @@ impl Writer {
             if cut_text {
                 row.compact_text(&shape);
             }
-            self.drop_held(index, &mut reducer);
+            self.drop_held(id, &mut reducer);
         } else {
-            let stream = &mut self.streams[index];
+            let stream = &mut self.streams[id];
             stream.counts.reduced += 1;
-            reducer.note_left_out(self.pending_commit, time);
+            reducer.note_left_out(self.unit.number(), time);
             let held = Arc::new(Held {
                 row: stream.next_row,
                 shape,
@@ -347,53 +348,57 @@ impl Writer {
                 words: row.words.as_slice().into(),
                 text: row.text.as_slice().into(),
             });
-            self.hold(index, &mut reducer, held);
+            self.hold(id, &mut reducer, held);
         }
         (self.scratch, reducer.leaves) = (row, leaves);
-        self.streams[index].reducer = Some(reducer);
+        self.streams[id].reducer = Some(reducer);
         !store
     }
 
     /// Holds a frame: readers see it, and the pending unit has its record.
-    fn hold(&mut self, index: usize, reducer: &mut Reducer, held: Arc<Held>) {
-        let commit = self.pending_commit;
+    fn hold(&mut self, id: u32, reducer: &mut Reducer, held: Arc<Held>) {
+        let commit = self.unit.number();
         let at = reducer.written.filter(|(of, _)| *of == commit).map(|(_, at)| at);
         if !mutant::is_active(Mutant::ForgetHeld) {
-            let written = held.put(index as u32, &mut self.pending, at);
+            let written = self.unit.put_held(id, &held, at);
             reducer.written = Some((commit, written));
         }
-        self.records.bytes -= reducer.held.as_ref().map_or(0, |h| h.record_bytes());
-        self.records.bytes += held.record_bytes();
-        if reducer.logged != Some(self.head) {
+        let head = self.unit.head();
+        let records = &mut self.unit.held;
+        if let Some(before) = &reducer.held {
+            records.give_up_room(before);
+        }
+        records.keep_room(&held);
+        if reducer.logged != Some(head) {
             // The commit before the one under way may not be durable yet.
             while let Some((position, _)) = reducer.before.pop_front_if(|(_, until)| *until + 2 <= commit) {
-                self.records.forget(index as u32, position);
+                records.forget(id, position);
             }
             reducer.before.extend(reducer.logged.map(|position| (position, commit)));
         }
-        self.records.place(index as u32, self.head, reducer.logged, commit);
-        reducer.logged = Some(self.head);
-        self.streams[index].slot.held.store(Some(held.clone()));
+        records.place(id, head, reducer.logged, commit);
+        reducer.logged = Some(head);
+        self.streams[id].slot.held.store(Some(held.clone()));
         (reducer.held, reducer.recovered) = (Some(held), false);
     }
 
     /// The held frame is not needed any more once the commit under way is durable.
-    fn drop_held(&mut self, index: usize, reducer: &mut Reducer) {
+    fn drop_held(&mut self, id: u32, reducer: &mut Reducer) {
         let Some(held) = reducer.held.take() else { return };
         reducer.recovered = false;
         // The one after it goes behind what comes until then: rows, and the shape that it may have.
         reducer.written = None;
-        self.records.bytes -= held.record_bytes();
+        self.unit.held.give_up_room(&held);
         if let Some(position) = reducer.logged {
-            self.records.replace(index as u32, position, self.pending_commit);
+            self.unit.held.replace(id, position, self.unit.number());
         }
     }
 
     /// Gives the held frame its row: the cells of the lanes that `ends` says as values, the others as unchanged.
-    fn store_held(&mut self, index: usize, reducer: &mut Reducer, now: i64, ends: impl Fn(usize) -> bool) {
+    fn store_held(&mut self, id: u32, reducer: &mut Reducer, now: i64, ends: impl Fn(usize) -> bool) {
         let Some(held) = reducer.held.clone() else { return };
         let recovered = reducer.recovered;
-        let (time, ordinal) = (held.time(), self.streams[index].next_row);
+        let (time, ordinal) = (held.time(), self.streams[id].next_row);
         let mut row = std::mem::take(&mut reducer.row);
         row.words.clear();
         row.words.extend_from_slice(&held.words);
@@ -402,7 +407,7 @@ impl Writer {
         row.points = held.points();
         // A frame of the log may be older than the shape that a checkpoint states, and the lanes know the fields of
         // that one alone. It is stored whole. No lane has stored anything yet, so what is offered next is stored, too.
-        let same_shape = held.shape_number == self.streams[index].shape_number;
+        let same_shape = held.shape_number == self.streams[id].shape_number;
         for (n, lane) in reducer.lanes.iter_mut().enumerate().filter(|_| same_shape) {
             let offer = Offer::of(&held.shape, &held.words, &held.text, lane.channel, lane.field);
             if ends(n) || lane.is_old(ordinal) {
@@ -419,11 +424,12 @@ impl Writer {
         debug_assert!(size <= held.record_bytes(), "a row of a held frame needs the room kept for it");
         let mut words = std::mem::take(&mut self.scratch.words);
         let mut texts = std::mem::take(&mut self.scratch.text);
-        record::put_frame(&mut self.pending, index as u32, held.shape_number, ordinal, &words, &texts);
-        self.restore(index as u32, held.shape_number, &mut words, &mut texts, now);
+        let dirty = &mut self.streams[id].dirty;
+        self.unit.put_frame((id, held.shape_number), ordinal, (&words, &texts), dirty);
+        self.restore(id, held.shape_number, &mut words, &mut texts, now);
         std::mem::swap(&mut self.scratch, &mut row);
         reducer.row = row;
-        let stream = &mut self.streams[index];
+        let stream = &mut self.streams[id];
         if recovered {
             reducer.uncounted = Some(ordinal);
         } else {
@@ -432,30 +438,26 @@ impl Writer {
             stream.counts.stored += 1;
             stream.counts.points += points;
         }
-        if stream.dirty != self.pending_commit {
-            stream.dirty = self.pending_commit;
-            self.dirty.push(index as u32);
-        }
-        self.drop_held(index, reducer);
+        self.drop_held(id, reducer);
     }
 
     /// Gives the held frame of a stream its row, as it is; false: the log has no room, with a reserve left free.
-    pub(crate) fn flush_held(&mut self, index: usize, reserve: u64, now: i64) -> bool {
-        let Some(stream) = self.streams.get_mut(index) else { return true };
+    pub(crate) fn flush_held(&mut self, id: u32, reserve: u64, now: i64) -> bool {
+        let Some(stream) = self.streams.get(id) else { return true };
         let Some(held) = stream.reducer.as_ref().and_then(|r| r.held.clone()) else { return true };
-        if !self.is_free(self.pending.len() * 8 + held.record_bytes(), reserve) {
+        if !self.unit.fits(held.record_bytes(), reserve) {
             return false;
         }
-        let Some(mut reducer) = self.streams[index].reducer.take() else { return true };
-        self.store_held(index, &mut reducer, now, |_| true);
-        self.streams[index].reducer = Some(reducer);
+        let Some(mut reducer) = self.streams[id].reducer.take() else { return true };
+        self.store_held(id, &mut reducer, now, |_| true);
+        self.streams[id].reducer = Some(reducer);
         true
     }
 
     /// Gives every held frame its row, for a clean end; those that find no room stay in the log.
     pub(crate) fn flush_all_held(&mut self, now: i64) {
-        for index in 0..self.streams.len() {
-            if !self.flush_held(index, 0, now) {
+        for id in 0..self.streams.len() {
+            if !self.flush_held(id, 0, now) {
                 return;
             }
         }
@@ -464,14 +466,8 @@ impl Writer {
     /// Takes a held frame back from the log; it counts if no row follows. None: it does not fit what came before.
     pub(crate) fn restore_held(&mut self, bytes: &[u8]) -> Option<()> {
         let (id, shape_number, row, rest) = held::read_head(bytes)?;
-        let stream = self.streams.get_mut(id as usize)?;
-        if shape_number > stream.history.newest {
-            return None;
-        }
-        let shape = match shape_number == stream.shape_number {
-            true => stream.shape.clone(),
-            false => stream.history.shape(shape_number, &mut self.shapes),
-        };
+        let shape = self.streams.shape_of(id, shape_number)?;
+        let stream = self.streams.get_mut(id)?;
         let held = Held::read(row, (shape, shape_number), stream.source_clock, rest)?;
         if held.shape.has_sequence {
             stream.restore_sequence(&held.words, row, false);
@@ -480,14 +476,14 @@ impl Writer {
         if let Some(reducer) = &mut stream.reducer {
             reducer.held = Some(Arc::new(held));
             reducer.recovered = true;
-            reducer.logged = Some(self.head);
+            reducer.logged = Some(self.unit.head());
         }
         Some(())
     }
 
     /// Bytes of the rows of the held frames that the log was found to hold.
     pub(crate) fn found_held_bytes(&self) -> usize {
-        let of = |stream: &StreamWriter| {
+        let of = |(_, stream): (u32, &StreamWriter)| {
             let held = stream.reducer.as_ref()?.held.as_ref()?;
             (held.row == stream.next_row).then(|| held.record_bytes())
         };
@@ -495,9 +491,9 @@ impl Writer {
     }
 
     /// After the log was read: which held frames count, and where each stream goes on.
-    pub(crate) fn settle_held(&mut self, now: i64) {
+    pub(super) fn settle_held(&mut self, now: i64) {
         let latest = now.saturating_add(self.max_future_ns);
-        for (id, stream) in self.streams.iter_mut().enumerate() {
+        for (id, stream) in self.streams.iter_mut() {
             let Some(reducer) = &mut stream.reducer else { continue };
             // Of a row whose clock ran ahead nothing follows for the rows to come.
             reducer.newest = stream.slot.newest_time().min(latest);
@@ -506,8 +502,8 @@ impl Writer {
             match (&reducer.held, reducer.logged) {
                 (Some(held), Some(position)) => {
                     reducer.newest = reducer.newest.max(held.time());
-                    self.records.bytes += held.record_bytes();
-                    self.records.place(id as u32, position, None, 0);
+                    self.unit.held.keep_room(held);
+                    self.unit.held.place(id, position, None, 0);
                     stream.slot.held.store(Some(held.clone()));
                 }
                 _ => reducer.logged = None,

@@ -12,9 +12,10 @@ pub(crate) mod saved;
 pub(crate) mod session;
 
 use session::{MissingRange, Session, can_be};
-pub(crate) use session::{Stamps, UNCOUNTED, UNKNOWN_GAP};
+pub(crate) use session::{UNCOUNTED, UNKNOWN_GAP};
 
 use crate::model::mutant::{self, Mutant};
+use crate::model::row::Stamps;
 
 /// A sequence this far back can be a late frame; one further back whose source went on is a restart.
 const REORDER_FRAMES: i64 = 1024;

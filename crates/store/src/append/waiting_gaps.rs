@@ -79,7 +79,7 @@ pub(crate) struct WaitingGaps {
     /// Gaps whose row is in a commit that is not durable yet: the commit, and the gap's id.
     written: VecDeque<(u64, u64)>,
     /// Epoch in the upper bits, so that an id never comes twice.
-    pub(crate) next_id: u64,
+    pub(super) next_id: u64,
 }
 
 impl WaitingGaps {

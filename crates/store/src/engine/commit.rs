@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::append::Writer;
 use crate::engine::Engine;
-use crate::log::{self, LogWriter};
+use crate::log::LogWriter;
 use crate::model::clock::Caller;
 use crate::model::mutant::{self, Mutant};
 use crate::model::trouble::{self, is_full, passes};
@@ -43,11 +42,9 @@ impl Engine {
             void.end = (last + 1).max(void.start);
         }
         while self.committed.load(Ordering::Acquire) < last {
-            let writer = self.writer.lock();
-            if !writer.is_free(writer.pending.len() * 8, Writer::held_room(writer.records.bytes)) {
+            if !self.writer.lock().unit.fits_beside_held() {
                 break;
             }
-            drop(writer);
             let mut log = self.log.lock();
             if self.poison().is_some() || self.write_unit(&mut log, now, 0, true).is_err() {
                 break;
@@ -67,9 +64,7 @@ impl Engine {
     /// Lets the log's newest unit have an instant of now; false: it has no room but for held frames, or takes nothing.
     pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<bool> {
         let mut log = self.log.lock();
-        let writer = self.writer.lock();
-        let is_free = writer.is_free(writer.pending.len() * 8, Writer::held_room(writer.records.bytes));
-        drop(writer);
+        let is_free = self.writer.lock().unit.fits_beside_held();
         match self.poison() {
             None if is_free => self.write_unit(&mut log, now, 0, true).map(|_| true).map_err(trouble::of),
             _ => Ok(false),
@@ -78,12 +73,12 @@ impl Engine {
 
     /// Takes frames again after the disk refused for a time: once the unit that waits is written, if one does.
     pub(crate) fn take_again(&self, now: i64) -> Result<(), Refusal> {
-        if self.writer.lock().held.is_none() || mutant::is_active(Mutant::RefuseForEver) {
+        if !self.writer.lock().gate.is_held() || mutant::is_active(Mutant::RefuseForEver) {
             return Ok(());
         }
         let mut log = self.log.lock();
         self.write_waiting(&mut log, now)?;
-        self.writer.lock().held = None;
+        self.writer.lock().gate.release();
         Ok(())
     }
 
@@ -104,22 +99,18 @@ impl Engine {
         let number = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);
-            if writer.pending.is_empty() && flags == 0 && !empty {
+            if writer.unit.is_empty() && flags == 0 && !empty {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }
             // Retention groups that an opening made wait here for room, and nothing is taken before them.
-            if !writer.is_free(writer.pending.len() * 8, 0) {
+            if !writer.unit.fits(0, 0) {
                 return Err(Refusal::LogFull);
             }
             records.clear();
             dirty.clear();
             rows.clear();
-            std::mem::swap(&mut writer.pending, records);
-            std::mem::swap(&mut writer.dirty, dirty);
-            rows.extend(dirty.iter().map(|&id| (id, writer.streams[id as usize].next_row)));
-            let number = writer.pending_commit;
-            writer.pending_commit += 1;
-            writer.head += log::unit_bytes(records.len() * 8);
+            let number = writer.unit.hand_over(records, dirty);
+            rows.extend(dirty.iter().map(|&id| (id, writer.streams[id].next_row)));
             // Gap rows that found the unit full go first into the next one.
             writer.flush_gaps(now, false);
             number
@@ -143,7 +134,7 @@ impl Engine {
                 return Err(self.poisoned(&error));
             }
             let refusal = if is_full(&error) { Refusal::DiskFull } else { self.unwritable(&error) };
-            self.writer.lock().held = Some(refusal.clone());
+            self.writer.lock().gate.hold(refusal.clone());
             return Err(refusal);
         }
         if !log.ring.file.is_linked() {
@@ -159,9 +150,7 @@ impl Engine {
         }
         let mut writer = self.writer.lock();
         writer.gaps.note_durable(number);
-        if writer.held.is_some() {
-            writer.held = None;
-        }
+        writer.gate.release();
         Ok(())
     }
 

@@ -62,12 +62,12 @@ pub(crate) fn apply_entry(
             let definition = catalog::decode_stream(&mut Take(bytes))?;
             let (id, serial) = (definition.0, definition.2.serial);
             writer.apply_stream(definition)?;
-            writer.streams[id.0 as usize].saved_serial = Some(serial);
+            writer.streams[id.0].saved_serial = Some(serial);
         }
         checkpoint::POSITION => {
             let position = Position::decode(bytes)?;
-            writer.set_sealed(position.stream, position.first_row);
-            let stream = writer.streams.get_mut(position.stream as usize)?;
+            writer.streams.set_sealed(position.stream, position.first_row);
+            let stream = writer.streams.get_mut(position.stream)?;
             stream.newest_time = stream.newest_time.max(position.sealed.time.1);
             // Those without a segment share one that says so.
             if **stream.slot.sealed.load() != position.sealed {
@@ -82,7 +82,7 @@ pub(crate) fn apply_entry(
         }
         checkpoint::SEQUENCE => {
             let saved = SavedSequence::decode(bytes)?;
-            let stream = writer.streams.get_mut(saved.stream as usize)?;
+            let stream = writer.streams.get_mut(saved.stream)?;
             saved.restore(stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot)));
         }
         checkpoint::SEGMENT => {

@@ -28,11 +28,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::append::Writer;
 use crate::append::ledger::{Gap, GapCause};
+use crate::append::pending_unit::{held_room, reserve_bytes};
 use crate::append::recent;
 use crate::append::recent_file;
 use crate::append::stream_slot::OpenRows;
-use crate::append::{Writer, reserve_bytes};
 use crate::blob::{BlobFile, ResumedBlobs};
 use crate::catalog::group::Group;
 use crate::disk::names;
@@ -103,7 +104,7 @@ pub(crate) fn open(
     space.check(options, superblock.now.log_bytes).map_err(invalid)?;
     let ring = open_ring(&**disk, &superblock.now)?;
     writer.set_sizes(ring.size_bytes, space);
-    writer.shapes.hash_key = recent::hash_key(superblock.now.origin);
+    writer.streams.set_hash_key(recent::hash_key(superblock.now.origin));
     let (mut checkpoint, entries, dropped) = read_checkpoint(&**disk, &superblock.now, writer)?;
     checkpoint.room = space.fixed.map(|fixed| fixed.checkpoint_bytes);
     let mut recovery = Recovery::new(disk, space, writer, superblock, &ring, checkpoint, now);
@@ -372,21 +373,20 @@ impl<'a> Recovery<'a> {
         written.map_err(io_error(disk, names::SUPERBLOCK))?;
         self.opened.log = LogWriter::new(ring.clone(), link);
         let reserve = reserve_bytes(ring.size_bytes);
-        let kept = Writer::held_room(self.writer.found_held_bytes());
+        let kept = held_room(self.writer.found_held_bytes());
         let end = link.position + log::unit_bytes(records.len() * 8) + kept;
         if reserve > 0 && end <= superblock.tail.position + ring.size_bytes {
             let begun = self.opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, self.now);
             begun.map_err(io_error(disk, names::LOG))?;
             self.opened.links.push_back(self.opened.log.link);
+            records.clear();
         } else {
             self.opened.log.begin_later().map_err(io_error(disk, names::LOG))?;
-            self.writer.pending = records;
         }
         self.opened.report.epoch = epoch;
-        self.writer.head = self.opened.log.link.position;
-        self.writer.tail = superblock.tail.position;
-        self.writer.pending_commit = self.opened.log.link.commit + 1;
-        self.writer.gaps.next_id = u64::from(epoch) << 32;
+        let end = self.opened.log.link;
+        self.writer.unit.begin(end.commit + 1, (end.position, superblock.tail.position), records);
+        self.writer.gaps.begin(u64::from(epoch) << 32);
         Ok(())
     }
 
@@ -414,7 +414,7 @@ impl<'a> Recovery<'a> {
             writer.gaps.push(gap_of(segment, self.now));
         }
         for rows in std::mem::take(&mut self.lost) {
-            let definition = writer.streams[rows.stream as usize].slot.stream.load_full();
+            let definition = writer.streams[rows.stream].slot.stream.load_full();
             let gap = gap_of_rows(&definition, &rows);
             report.lost_rows = report.lost_rows.saturating_add(gap.count);
             writer.gaps.push(gap);
@@ -437,7 +437,7 @@ impl<'a> Recovery<'a> {
 
     /// Everything found is committed, and the store can be used.
     fn finish(self) -> Opened {
-        for stream in &mut self.writer.streams {
+        for (_, stream) in self.writer.streams.iter_mut() {
             stream.opened_row = stream.next_row;
             stream.slot.committed_row.store(stream.next_row, Ordering::Release);
         }
@@ -448,12 +448,13 @@ impl<'a> Recovery<'a> {
 /// Adds gaps for the frames that the log shows to be missing and no row of `strongback.gaps` names: that row was not durable
 /// yet.
 fn tell_untold(writer: &mut Writer) {
-    let Writer { streams, gaps, changed, .. } = writer;
-    for (id, stream) in streams.iter_mut().enumerate() {
+    let Writer { streams, gaps, .. } = writer;
+    let mut changed = Vec::new();
+    for (id, stream) in streams.iter_mut() {
         let Some(tracker) = &mut stream.tracker else { continue };
         if tracker.known_row > stream.next_row {
             tracker.doubt();
-            changed.push(id as u32);
+            changed.push(id);
         }
         let definition = stream.slot.stream.load();
         if definition.layout.channels.iter().any(|c| c.reduction != Reduction::None) {
@@ -466,16 +467,17 @@ fn tell_untold(writer: &mut Writer) {
         for (session, range, count) in tracker.untold() {
             if let Some(gap) = gaps.add_untold(&definition, (session, range), count, time) {
                 tracker.name_gap(session, range, gap);
-                changed.push(id as u32);
+                changed.push(id);
             }
         }
         stream.counts.open_before = tracker.open_frames();
     }
+    changed.into_iter().for_each(|id| streams.note_changed(id));
 }
 
 /// Lets the log bring rows back, if they are the last that a stream had in segments.
 fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
-    let stream = &mut writer.streams[missing.stream as usize];
+    let stream = &mut writer.streams[missing.stream];
     if missing.rows.end != stream.next_row {
         return false;
     }
@@ -499,7 +501,7 @@ fn resume_open(
 ) -> std::io::Result<(Option<SegmentFile>, Vec<LostRows>)> {
     let counted = *segment.state.lock();
     let group = writer.groups.name(segment.group);
-    let definition = |id: StreamId| writer.streams.get(id.0 as usize).map(|s| s.slot.stream.load_full());
+    let definition = |id: StreamId| writer.streams.get(id.0).map(|s| s.slot.stream.load_full());
     let (file, damage) =
         match SegmentFile::resume(segment.clone(), (origin, generation, &group), reserved_bytes, definition) {
             Ok(Some(found)) => (Some(found.file), found.damage),
@@ -518,7 +520,7 @@ fn resume_open(
         lost = lost_rows(writer, segment.id, &blocks, counted.time);
         report.damaged.extend(damage);
         // The newest block that the checkpoint knows may be gone.
-        for stream in &writer.streams {
+        for (_, stream) in writer.streams.iter() {
             let sealed = stream.slot.sealed.load();
             if sealed.newest_segment == segment.id {
                 stream.slot.sealed.store(Arc::new(SealedRows { last: None, ..(**sealed).clone() }));
@@ -527,7 +529,7 @@ fn resume_open(
     }
     let Some(file) = file else { return Ok((None, lost)) };
     for (id, block) in blocks {
-        let Some(stream) = writer.streams.get_mut(id as usize) else { continue };
+        let Some(stream) = writer.streams.get_mut(id) else { continue };
         // What the checkpoint knows already is not taken in twice.
         if block.end_row() > stream.slot.open.load().first_row {
             let mut sealed = (**stream.slot.sealed.load()).clone();
@@ -536,7 +538,7 @@ fn resume_open(
             stream.newest_time = stream.newest_time.max(sealed.time.1);
             stream.slot.sealed.store(Arc::new(sealed));
         }
-        writer.set_sealed(id, block.end_row());
+        writer.streams.set_sealed(id, block.end_row());
     }
     Ok((Some(file), lost))
 }
@@ -548,12 +550,11 @@ fn lost_rows(writer: &Writer, segment: u64, blocks: &[(u32, BlockRef)], time: (i
         found.entry(*id).or_default().push(block);
     }
     let mut lost = Vec::new();
-    for (id, stream) in writer.streams.iter().enumerate() {
+    for (stream_id, stream) in writer.streams.iter() {
         let sealed = stream.slot.sealed.load();
         if sealed.newest_segment != segment {
             continue;
         }
-        let stream_id = id as u32;
         let end = stream.slot.open.load().first_row;
         let (mut next, mut before) = (sealed.newest_first_row, time.0);
         let mut miss = |rows: Range<u64>, time| {

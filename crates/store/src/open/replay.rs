@@ -38,7 +38,7 @@ pub(crate) fn replay(
         opened.report.clean = header.flags & log::CLEAN != 0;
         opened.links.push_back(header.link());
         opened.last_commit = Some(header.instant);
-        writer.head = header.position;
+        writer.unit.read_back(header.position);
         let fits = apply_unit(writer, bytes, &mut scratch, header.instant, &mut opened.report, lost);
         if fits.is_none() {
             return Err(OpenError::Damaged {
@@ -111,7 +111,7 @@ pub(crate) fn apply_record(
             let found_lost = pass_lost(writer, stream, row);
             let follows_lost = found_lost.is_some();
             if let Some(rows) = found_lost {
-                let before = writer.streams[stream as usize].slot.sealed.load().time.1;
+                let before = writer.streams[stream].slot.sealed.load().time.1;
                 lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
             }
             let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
@@ -123,7 +123,7 @@ pub(crate) fn apply_record(
 
 /// Where a stream goes on with a later row than the one expected, the rows between are lost.
 pub(crate) fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
-    let stream = writer.streams.get_mut(id as usize)?;
+    let stream = writer.streams.get_mut(id)?;
     let rows = stream.next_row..row;
     if rows.is_empty() {
         return None;
@@ -154,29 +154,21 @@ fn apply_frame(
     instant: i64,
     report: &mut RecoveryReport,
 ) -> Option<()> {
-    let state = writer.streams.get(stream as usize)?;
-    if shape > state.history.newest {
-        return None;
-    }
-    let row_shape = if shape == state.history.newest {
-        state.shape.clone()
-    } else {
-        state.history.shape(shape, &mut writer.shapes)
-    };
+    let row_shape = writer.streams.shape_of(stream, shape)?;
     records.frame(row_shape.words(), text_bytes, words, text)?;
     (row_shape.has_text || text.is_empty()).then_some(())?;
-    let state = writer.streams.get_mut(stream as usize)?;
+    let state = writer.streams.get_mut(stream)?;
     if row_shape.has_sequence {
         state.restore_sequence(words, row, follows_lost);
     }
-    if writer.gaps_stream == Some(stream)
+    if writer.streams.is_gaps(stream)
         && let Some(gap) = named_gap(&row_shape, words, text)
-        && let Some(stream) = writer.streams.get_mut(gap.stream as usize)
+        && let Some(stream) = writer.streams.get_mut(gap.stream)
         && let Some(tracker) = &mut stream.tracker
     {
         tracker.name_gap(gap.session, gap.sequence, gap.id);
     }
-    let state = writer.streams.get_mut(stream as usize)?;
+    let state = writer.streams.get_mut(stream)?;
     if row < state.next_row {
         // In a segment already; a client that got no answer may still send it again.
         if state.source_clock {
@@ -197,7 +189,7 @@ fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
         let id = definition.0;
         writer.apply_stream(definition)?;
         // Also of a stream that the checkpoint knows: what a failed disk lost was written down again as a whole.
-        writer.changed.push(id.0);
+        writer.streams.note_changed(id.0);
     } else if kind == Control::Channels as u16 {
         let (id, body) = catalog::decode_channels(&mut t)?;
         writer.apply_channels(id, body)?;

@@ -169,10 +169,10 @@ impl NewStore {
         let most = self.undefined.iter().chain(newest.keys()).max().map_or(0, |id| id + 1);
         self.undefined.clear();
         for id in 0..most {
-            let known = with_log.streams.get(id as usize).map(|s| (s.slot.stream.load_full(), s.history.clone()));
+            let known = with_log.streams.get(id).map(|s| (s.slot.stream.load_full(), s.history.clone()));
             match (newest.get(&id), known) {
                 (Some((stream, _)), Some((known, history))) if known.layout.version < stream.layout.version => {
-                    let group = with_log.streams[id as usize].slot.group;
+                    let group = with_log.streams[id].slot.group;
                     self.define_as(stream, grown(&history, &known.layout, &stream.layout), group);
                 }
                 (Some((stream, group)), None) => {
@@ -194,8 +194,8 @@ impl NewStore {
                 }
                 // A definition that is only in the log is restored with it, unless later streams have no other
                 // definition.
-                (_, Some((known, history))) if id as usize >= self.writer.streams.len() => {
-                    let group = with_log.streams[id as usize].slot.group;
+                (_, Some((known, history))) if id >= self.writer.streams.len() => {
+                    let group = with_log.streams[id].slot.group;
                     let record = catalog::encode_stream(&known, &history, group);
                     self.put(checkpoint::STREAM, record);
                 }
@@ -334,8 +334,7 @@ impl NewStore {
         for parts in blocks.chunk_by(|a, b| a.offset == b.offset) {
             let bytes = read_exact(&*segment.file, parts[0].offset, parts[0].length_bytes)?;
             let definition = |block: &IndexEntry| {
-                let known =
-                    || self.writer.streams.get(block.header.stream.0 as usize).map(|s| s.slot.stream.load_full());
+                let known = || self.writer.streams.get(block.header.stream.0).map(|s| s.slot.stream.load_full());
                 own.get(&block.header.stream.0).map(|stream| Arc::new((*stream).clone())).or_else(known)
             };
             let streams: Vec<Arc<Stream>> = parts.iter().filter_map(definition).collect();
@@ -411,8 +410,8 @@ impl NewStore {
         let mut writer = empty_writer();
         apply_all(&mut writer, &self.entries);
         for position in &positions {
-            writer.set_sealed(position.stream, position.first_row);
-            if let Some(stream) = writer.streams.get(position.stream as usize) {
+            writer.streams.set_sealed(position.stream, position.first_row);
+            if let Some(stream) = writer.streams.get(position.stream) {
                 stream.slot.sealed.store(Arc::new(position.sealed.clone()));
             }
         }
@@ -430,7 +429,7 @@ impl NewStore {
         let mut out = Vec::new();
         for mut position in positions {
             let id = position.stream;
-            let back = writer.streams.get(id as usize).is_some_and(|s| s.next_row > position.first_row);
+            let back = writer.streams.get(id).is_some_and(|s| s.next_row > position.first_row);
             let before = metadata.positions.get(&id);
             let ends = before.map_or(0, |before| before.first_row);
             if !back && ends > position.first_row {
@@ -569,8 +568,7 @@ fn state_of(blocks: &[IndexEntry], bytes: u64) -> SegmentState {
 /// those that are left.
 fn positions(writer: &Writer, metadata: &Metadata, rows: &RowsTaken) -> (Vec<Position>, LostByStream) {
     let (mut positions, mut lost) = (Vec::new(), LostByStream::new());
-    for (id, stream) in writer.streams.iter().enumerate() {
-        let id = id as u32;
+    for (id, stream) in writer.streams.iter() {
         let blocks = rows.blocks.get(&id).map_or(&[][..], Vec::as_slice);
         let mut sealed = SealedRows::default();
         let channels = stream.slot.stream.load().layout.channels.len();

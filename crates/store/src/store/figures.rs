@@ -28,9 +28,9 @@ impl Store {
             block_bytes: sums.bytes,
             block_points: sums.points,
             blob_bytes: blobs.bytes,
-            open_bytes: writer.open_bytes as u64,
-            log_used_bytes: writer.head - writer.tail,
-            log_bytes: writer.ring_bytes,
+            open_bytes: writer.open.bytes() as u64,
+            log_used_bytes: writer.unit.head() - writer.unit.tail(),
+            log_bytes: writer.unit.ring_bytes(),
             commits,
             written_bytes: log_written + sealer_written,
             log_written_bytes: log_written,
@@ -41,8 +41,8 @@ impl Store {
             settle_failed: settle.failed,
             settle_failure: settle.failure,
             held_up,
-            streams: writer.streams.len() as u64,
-            channels: writer.channels as u64,
+            streams: u64::from(writer.streams.len()),
+            channels: u64::from(writer.streams.channels()),
             clock,
         }
     }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::append::{Writer, reserve_bytes};
+use crate::append::Writer;
 use crate::catalog::check_name;
 use crate::catalog::group::Group;
-use crate::log::record::{self, Control};
+use crate::log::record::Control;
 use crate::model::clock::Caller;
 use crate::store::Store;
 use crate::{CommitNumber, Refusal, Reject};
@@ -48,19 +48,19 @@ impl Store {
             return if protected { Ok(writer.newest_commit()) } else { writer.set_released(group, false) };
         }
         let bad = |why| Reject::BadName { name: name.chars().take(64).collect(), why };
-        if writer.streams.iter().any(|stream| stream.slot.stream.load().key.tag("run") == Some(name)) {
+        if writer.streams.iter().any(|(_, stream)| stream.slot.stream.load().key.tag("run") == Some(name)) {
             return Err(bad("a run that has streams already, which would not be protected: choose another name"));
         }
         let group = writer.groups.add_run(name).ok_or_else(|| bad("the store holds its most runs"))?;
-        let (record_bytes, catalog_bytes) = (writer.groups.encode(group).len(), writer.catalog_bytes);
-        if !writer.take_group_room(record_bytes) {
+        let record_bytes = writer.groups.encode(group).len();
+        if !writer.catalog_room.take_group(record_bytes) {
             writer.groups.forget_last(group);
             return Err(bad("the store has no room for another run"));
         }
         let made = writer.set_released(group, false);
         if made.is_err() {
             writer.groups.forget_last(group);
-            writer.catalog_bytes = catalog_bytes;
+            writer.catalog_room.give_back_group(record_bytes);
         }
         made
     }
@@ -121,26 +121,20 @@ impl Store {
 impl Writer {
     /// The commit with which everything so far is durable.
     fn newest_commit(&self) -> CommitNumber {
-        CommitNumber(if self.pending.is_empty() { self.pending_commit - 1 } else { self.pending_commit })
+        CommitNumber(self.unit.newest_commit())
     }
 
     /// Writes down whether a run is released, and makes it so.
     fn set_released(&mut self, group: Group, released: bool) -> Result<CommitNumber, Reject> {
-        if self.closed {
-            return Err(Reject::Refused(Refusal::Closed));
-        }
-        let commit = self.pending_commit;
+        self.gate.check_closed()?;
+        let commit = self.unit.number();
         let before = self.groups.set_released(group, released.then_some(commit));
         let bytes = self.groups.encode(group);
-        // Where the log is full because the disk is, a release is what makes room: it has half of the reserve, but
-        // nothing of the room for held frames.
-        let records = self.pending.len() * 8 + 16 + bytes.len().next_multiple_of(8);
-        let kept = reserve_bytes(self.ring_bytes) / 2 + Writer::held_room(self.records.bytes);
-        if !self.is_free(records, kept) {
+        // Where the log is full because the disk is, a release is what makes room.
+        if let Err(reject) = self.unit.put_release(Control::Group, &bytes) {
             self.groups.set_released(group, before);
-            return Err(Reject::Refused(Refusal::LogFull));
+            return Err(reject);
         }
-        record::put_control(&mut self.pending, Control::Group, &bytes);
         Ok(CommitNumber(commit))
     }
 }

@@ -4,9 +4,9 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::append::Writer;
 use crate::append::held::Held;
 use crate::append::sequence::SequenceTracker;
-use crate::append::{StreamWriter, Writer};
 use crate::bytes::fields::Take;
 use crate::catalog;
 use crate::catalog::group;
@@ -51,14 +51,13 @@ impl Store {
         let old = before.engine.writer.lock();
         let mut new = self.engine.writer.lock();
         // Whoever waits for a newer catalog than the old one sees it rise.
-        let version = old.catalog_version.load(Ordering::Acquire) + 1;
-        new.catalog_version.fetch_max(version, Ordering::AcqRel);
+        new.streams.raise_version(old.streams.version() + 1);
         take_groups(&old, &mut new)?;
         // A unit that the disk failed at may be there as a whole. What its number says is said of its epoch alone.
         let of_before = |link: &&Link| link.epoch == before.engine.epoch;
         let found = self.engine.links.lock().iter().rev().find(of_before).map_or(0, |link| link.commit);
         let durable = before.engine.committed.load(Ordering::Acquire).max(found);
-        let mut voids = Vec::with_capacity(old.streams.len());
+        let mut voids = Vec::with_capacity(old.streams.len() as usize);
         for id in 0..old.streams.len() {
             take_definition(&old, &mut new, id)?;
             let mut rows = new.streams[id].next_row..old.streams[id].next_row;
@@ -85,15 +84,14 @@ impl Store {
             }
             voids.push(void);
         }
-        let (commit, streams) = (new.pending_commit, &old.streams);
-        let knows = |id| streams.get(id as usize).is_some_and(|stream: &StreamWriter| stream.tracker.is_some());
+        let (commit, streams) = (new.unit.number(), &old.streams);
+        let knows = |id| streams.get(id).is_some_and(|stream| stream.tracker.is_some());
         new.gaps.take_over(&old.gaps, commit, knows);
-        new.refused.take_over(&old.refused);
-        for (id, void) in voids.iter().enumerate() {
+        for (id, void) in (0..).zip(&voids) {
             take_counts(&old, &mut new, id, void);
         }
         new.measure_catalog();
-        let given_out = old.pending_commit;
+        let given_out = old.unit.number();
         drop((old, new));
         // All is taken over by now: where the disk fails at this, the store after this one goes on from here.
         self.engine.pass_commits(given_out, now);
@@ -116,7 +114,7 @@ fn is_row_of(held: &Held, view: &View, stream: StreamId) -> bool {
 fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
     for (group, bytes) in old.groups.to_save(true) {
         if !new.groups.has(group) {
-            new.put_control(Control::Group, &bytes)?;
+            new.unit.put_control(Control::Group, &bytes)?;
             let applied = new.groups.apply(&bytes);
             debug_assert!(applied.is_some(), "groups are numbered in the order in which they are made");
         }
@@ -125,17 +123,17 @@ fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
 }
 
 /// Writes a stream's definition down again if the newest one is lost.
-fn take_definition(old: &Writer, new: &mut Writer, id: usize) -> Result<(), Reject> {
+fn take_definition(old: &Writer, new: &mut Writer, id: u32) -> Result<(), Reject> {
     let from = &old.streams[id];
     if new.streams.get(id).is_some_and(|s| s.history.serial >= from.history.serial) {
         return Ok(());
     }
     let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history, from.slot.group);
-    new.put_control(Control::Stream, &bytes)?;
+    new.unit.put_control(Control::Stream, &bytes)?;
     let decoded = catalog::decode_stream(&mut Take(&bytes));
     let applied = decoded.and_then(|definition| new.apply_stream(definition));
     debug_assert!(applied.is_some(), "a stream's own definition reads back");
-    new.changed.push(id as u32);
+    new.streams.note_changed(id);
     Ok(())
 }
 
@@ -167,7 +165,7 @@ fn names_lost(new: &Writer, stream: &Stream, batch: &Batch, row: usize) -> bool 
     let cell = |name: &str| batch.columns.get(stream.layout.index(name)?.0 as usize)?.cell(row).ok();
     match (cell("stream"), cell("row")) {
         (Some(Value::U32(of)), Some(Value::U64(named))) if stream.key.table == LATE_TABLE => {
-            new.streams.get(of as usize).is_none_or(|of| of.next_row <= named)
+            new.streams.get(of).is_none_or(|of| of.next_row <= named)
         }
         _ => false,
     }
@@ -200,9 +198,9 @@ fn append_again(new: &mut Writer, stream: &Stream, batch: &Batch, now: i64) -> R
 }
 
 /// Lets the counts of a stream go on, and its sequence; notes the gap that frames leave which went back.
-fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
-    let of = (id as u32, GapCause::NotRecorded);
-    let Writer { streams, refused, gaps, changed, .. } = new;
+fn take_counts(old: &Writer, new: &mut Writer, id: u32, void: &Void) {
+    let of = (id, GapCause::NotRecorded);
+    let Writer { streams, gaps, .. } = new;
     let (before, stream) = (&old.streams[id], &mut streams[id]);
     let lost = void.rows + void.reduced;
     stream.counts = before.counts;
@@ -223,17 +221,17 @@ fn take_counts(old: &Writer, new: &mut Writer, id: usize, void: &Void) {
             if count == 0 {
                 return 0;
             }
-            let gap = refused.id_of(of, Some(run), |between| tracker.misses(between), &mut gaps.next_id);
-            refused.add(of, count, void.time, Some(run));
+            let gap = gaps.id_of_refused(of, Some(run), |between| tracker.misses(between));
+            gaps.count_refused(of, count, void.time, Some(run));
             untold -= count;
             gap
         });
     }
     if untold > 0 {
-        refused.id_of(of, None, |_| false, &mut gaps.next_id);
-        refused.add(of, untold, void.time, None);
+        gaps.id_of_refused(of, None, |_| false);
+        gaps.count_refused(of, untold, void.time, None);
     }
     if stream.tracker.is_some() {
-        changed.push(id as u32);
+        streams.note_changed(id);
     }
 }

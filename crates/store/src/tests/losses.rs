@@ -367,7 +367,7 @@ fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
 
 /// Sends frames to a store that takes nothing for a moment.
 fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
-    store.engine.writer.lock().disk_full = true;
+    store.engine.writer.lock().gate.set_disk_full(true);
     let mut batch = FrameBatch::new();
     for &sequence in sequences {
         batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: Some(sequence) });
@@ -376,7 +376,7 @@ fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
     }
     let outcomes = store.append(&batch, now).outcomes;
     assert!(outcomes.iter().all(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))), "{outcomes:?}");
-    store.engine.writer.lock().disk_full = false;
+    store.engine.writer.lock().gate.set_disk_full(false);
 }
 
 /// Ranges and counts of the rows of a cause, in their order.

@@ -566,7 +566,7 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
             assert_eq!(state(&store, s, 15), Some((7.0, 10)), "{what}");
             assert_eq!(store.resolve(&after, T0).expect("resolved").0.id, s);
             if flushed {
-                assert!(store.engine.writer.lock().flush_held(s.0 as usize, 0, T0));
+                assert!(store.engine.writer.lock().flush_held(s.0, 0, T0));
             }
             // What is known of the rows before is not what they hold: it gets a row, equal or not.
             assert_eq!(small(&store, s, 20, 7), Outcome::Stored { row: 2 }, "{what}");

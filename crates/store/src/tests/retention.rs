@@ -624,7 +624,7 @@ fn a_new_group_waits_for_room_in_a_full_log() {
 fn a_run_that_is_refused_takes_no_room() {
     let disk = FaultDisk::new(24);
     let store = open(&disk, &options(Vec::new()));
-    let room = || store.engine.writer.lock().catalog_bytes;
+    let room = || store.engine.writer.lock().catalog_room.bytes();
     let name = "n".repeat(900);
     for n in 0.. {
         let before = room();

@@ -24,7 +24,7 @@ pub(crate) struct LostRows {
 /// in a newer one. Readers are not sent to blocks in it.
 pub(crate) fn forget_blocks(writer: &Writer, segment: &Segment) -> Vec<LostRows> {
     let mut lost = Vec::new();
-    for (id, stream) in writer.streams.iter().enumerate() {
+    for (id, stream) in writer.streams.iter() {
         let sealed = stream.slot.sealed.load_full();
         if stream.slot.group != segment.group || !(segment.places.0..=segment.places.1).contains(&sealed.newest_segment)
         {
@@ -32,7 +32,7 @@ pub(crate) fn forget_blocks(writer: &Writer, segment: &Segment) -> Vec<LostRows>
         }
         let rows = sealed.newest_first_row..stream.slot.open.load().first_row;
         if rows.start < rows.end {
-            lost.push(LostRows { stream: id as u32, rows, time: segment.state.lock().time });
+            lost.push(LostRows { stream: id, rows, time: segment.state.lock().time });
         }
         stream.slot.sealed.store(Arc::new(SealedRows { last: None, ..(*sealed).clone() }));
     }
@@ -90,7 +90,7 @@ impl Sealer {
             segment.state.lock().left = true;
             let mut writer = engine.writer.lock();
             for rows in forget_blocks(&writer, segment) {
-                let stream = writer.streams[rows.stream as usize].slot.stream.load_full();
+                let stream = writer.streams[rows.stream].slot.stream.load_full();
                 writer.gaps.push(gap_of_rows(&stream, &rows));
             }
             writer.gaps.push(gap_of(segment, now));
@@ -112,8 +112,7 @@ impl Sealer {
                 if writer.gaps.has(GapCause::Damaged) {
                     return false;
                 }
-                let commit = writer.pending_commit - u64::from(writer.pending.is_empty());
-                *self.untold.commit.insert(commit)
+                *self.untold.commit.insert(writer.unit.newest_commit())
             }
         };
         if engine.committed.load(Ordering::Acquire) < commit {

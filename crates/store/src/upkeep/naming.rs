@@ -27,7 +27,7 @@ impl Sealer {
         for few in streams.chunks(STREAMS_A_LOCK) {
             let mut writer = engine.writer.lock();
             for &(id, serial) in few {
-                writer.streams[id as usize].saved_serial = Some(serial);
+                writer.streams[id].saved_serial = Some(serial);
             }
         }
         engine.writer.lock().groups.saved(&groups);

@@ -12,9 +12,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::append::Writer;
 use crate::append::chunk::{CHUNK_BYTES, Chunk};
+use crate::append::open_chunks::DUE_ROWS;
+use crate::append::pending_unit::reserve_bytes;
 use crate::append::stream_slot::StreamSlot;
-use crate::append::{DUE_ROWS, Writer, reserve_bytes};
 use crate::block::BlockMeta;
 use crate::block::leaps;
 use crate::block::mixed::{self, MixedPart};
@@ -78,11 +80,10 @@ impl Sealer {
         drop_sealed(engine);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = engine.writer.lock();
-            self.queue.extend(writer.due.drain(..));
-            self.changed.extend(writer.changed.drain(..));
-            let front = writer.chunks.front().map_or(u64::MAX, |c| c.position);
-            let wanted = std::mem::take(&mut writer.wanted_bytes);
-            (writer.ring_bytes, writer.head, front, writer.open_bytes, wanted)
+            self.queue.extend(writer.open.take_due());
+            self.changed.extend(writer.streams.take_changed());
+            let Writer { unit, open, .. } = &mut *writer;
+            (unit.ring_bytes(), unit.head(), open.first_position(), open.bytes(), unit.take_wanted())
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
@@ -101,7 +102,7 @@ impl Sealer {
             }
             if again {
                 self.queue.push_back(id);
-            } else if let Some(stream) = engine.writer.lock().streams.get_mut(id as usize) {
+            } else if let Some(stream) = engine.writer.lock().streams.get_mut(id) {
                 stream.due = false;
             }
         }
@@ -157,10 +158,10 @@ impl Sealer {
     /// Gives rows to held frames whose place in the log is needed; the next commit makes it free.
     fn flush_held(&self, engine: &Engine, floor: u64, now: i64) {
         let mut writer = engine.writer.lock();
-        if !writer.closed {
-            for id in writer.records.before(floor, MIXED_STREAMS) {
+        if !writer.gate.is_closed() {
+            for id in writer.unit.held_before(floor, MIXED_STREAMS) {
                 // What is kept free is there for it: the log goes no further without.
-                writer.flush_held(id as usize, 0, now);
+                writer.flush_held(id, 0, now);
             }
         }
     }
@@ -183,15 +184,13 @@ impl Sealer {
         // Only the sealer takes chunks from the front, so places hold while appends come in between.
         for from in (0..).step_by(CHUNKS_A_LOCK) {
             let writer = engine.writer.lock();
-            if from >= writer.chunks.len() {
-                break;
-            }
-            for chunk in writer.chunks.iter().skip(from).take(CHUNKS_A_LOCK) {
+            let Some(chunks) = writer.open.from(from) else { break };
+            for chunk in chunks.take(CHUNKS_A_LOCK) {
                 if !wanted(chunk.position) || streams.len() >= most {
                     return streams;
                 }
                 let from = self.encoded_to.get(&chunk.stream).map_or(0, |encoded| encoded.to);
-                let sealed = writer.streams[chunk.stream as usize].slot.open.load().first_row;
+                let sealed = writer.streams[chunk.stream].slot.open.load().first_row;
                 if chunk.first_row >= from.max(sealed) {
                     streams.push(chunk.stream);
                 }
@@ -229,7 +228,7 @@ impl Sealer {
         }
         if open.chunks.last().is_some_and(|newest| Arc::ptr_eq(newest, last)) {
             let mut writer = engine.writer.lock();
-            let stream = &mut writer.streams[id as usize];
+            let stream = &mut writer.streams[id];
             if stream.chunk.as_ref().is_some_and(|c| Arc::ptr_eq(c, last)) {
                 stream.chunk = None;
                 stream.capacity = None;
@@ -246,7 +245,7 @@ impl Sealer {
         if batch.sequence.is_some() {
             before = encoded.newest.or_else(|| {
                 let writer = engine.writer.lock();
-                let sealed = writer.streams[id as usize].tracker.as_ref().and_then(|tracker| tracker.sealed);
+                let sealed = writer.streams[id].tracker.as_ref().and_then(|tracker| tracker.sealed);
                 drop(writer);
                 let waiting = open.chunks.iter().filter(|chunk| chunk.first_row < from);
                 waiting.fold(sealed, |before, chunk| chunk.newest_sequence(before))
@@ -255,7 +254,7 @@ impl Sealer {
         let newest = chunks.iter().fold(before, |before, chunk| chunk.newest_sequence(before));
         self.encoded_to.insert(id, EncodedRows { to: end, newest });
         if mutant::is_active(Mutant::SealAhead)
-            && let Some(tracker) = &mut engine.writer.lock().streams[id as usize].tracker
+            && let Some(tracker) = &mut engine.writer.lock().streams[id].tracker
         {
             tracker.sealed = newest;
         }
@@ -408,7 +407,7 @@ impl Sealer {
             let writer = engine.writer.lock();
             let mut waiting = file.waiting().iter();
             waiting.any(|entry| {
-                let stream = &writer.streams[entry.header.stream.0 as usize];
+                let stream = &writer.streams[entry.header.stream.0];
                 stream.saved_serial != Some(stream.history.serial)
             })
         };
@@ -596,16 +595,7 @@ pub(crate) fn drop_sealed(engine: &Engine) {
     let mut more = true;
     while more {
         let mut writer = engine.writer.lock();
-        more = (0..CHUNKS_A_LOCK).all(|_| drop_first(&mut writer));
+        let Writer { open, streams, .. } = &mut *writer;
+        more = (0..CHUNKS_A_LOCK).all(|_| open.drop_first(streams));
     }
-}
-
-/// Forgets the chunk at the front if its rows are in segments; returns whether they are.
-fn drop_first(writer: &mut Writer) -> bool {
-    let Some(front) = writer.chunks.front() else { return false };
-    let is_sealed = front.first_row < writer.streams[front.stream as usize].slot.open.load().first_row;
-    if is_sealed {
-        writer.chunks.pop_front();
-    }
-    is_sealed
 }

@@ -183,11 +183,10 @@ impl Sealer {
         let (saved_groups, streams, gaps) = {
             let mut writer = engine.writer.lock();
             let committed = engine.committed.load(Ordering::Acquire);
-            let waiting: HashSet<u64> = writer.gaps.ids(committed).chain(writer.refused.waiting()).collect();
-            let gaps = Unwritten { waiting, newest: writer.gaps.next_id };
-            self.changed.extend(writer.changed.drain(..));
+            let gaps = Unwritten { waiting: writer.gaps.undurable(committed), newest: writer.gaps.newest_id() };
+            self.changed.extend(writer.streams.take_changed());
             let streams: Vec<u32> = if base {
-                (0..writer.streams.len() as u32).collect()
+                (0..writer.streams.len()).collect()
             } else {
                 let mut changed: Vec<u32> = self.changed.iter().copied().collect();
                 changed.sort_unstable();
@@ -255,20 +254,20 @@ impl Sealer {
         let link = {
             let mut writer = engine.writer.lock();
             let committed = engine.committed.load(Ordering::Acquire);
-            let held = writer.records.first(committed).unwrap_or(u64::MAX);
-            let target = writer.chunks.front().map_or(u64::MAX, |c| c.position).min(held);
+            let held = writer.unit.first_held(committed).unwrap_or(u64::MAX);
+            let target = writer.open.first_position().min(held);
             let mut links = engine.links.lock();
             // The last unit that begins at or before the oldest row needed; what is behind the newest
             // durable unit is not known yet.
             let keep = links.partition_point(|l| l.position <= target);
-            if keep == 0 || links[keep - 1].position < writer.tail + least.max(1) {
+            if keep == 0 || links[keep - 1].position < writer.unit.tail() + least.max(1) {
                 return Ok(());
             }
             links.drain(..keep - 1);
             links[0]
         };
         self.checkpoint_with(engine, link, None)?;
-        engine.writer.lock().tail = link.position;
+        engine.writer.lock().unit.set_tail(link.position);
         Ok(())
     }
 
@@ -292,14 +291,15 @@ impl Sealer {
         let (gone, kept): (Vec<_>, Vec<_>) = open.chunks.iter().cloned().partition(|c| c.end_row() <= end);
         let first_row = kept.first().map_or(end.max(open.first_row), |c| c.first_row);
         slot.open.store(Arc::new(crate::append::stream_slot::OpenRows { chunks: kept, first_row }));
-        if let Some(tracker) = &mut writer.streams[id as usize].tracker {
+        if let Some(tracker) = &mut writer.streams[id].tracker {
             tracker.sealed = gone.iter().fold(tracker.sealed, |before, chunk| chunk.newest_sequence(before));
         }
         let freed: usize = gone.iter().map(|c| c.size_bytes()).sum();
-        writer.open_bytes = writer.open_bytes.saturating_sub(freed);
+        writer.open.release(freed);
         let dedup = slot.stream.load().clock == crate::model::stream::Clock::Source;
         if dedup {
-            gone.iter().for_each(|chunk| self.recent.keep((id, chunk), self.recent_max, &mut writer.streams));
+            let streams = writer.streams.as_mut_slice();
+            gone.iter().for_each(|chunk| self.recent.keep((id, chunk), self.recent_max, streams));
         }
         drop(writer);
         // Freed outside the lock, with the last reader.
@@ -363,7 +363,7 @@ fn put_streams(engine: &Engine, streams: &[u32], gaps: &Unwritten, base: bool, e
         {
             let mut writer = engine.writer.lock();
             noted.extend(few.iter().map(|&id| {
-                let stream = &mut writer.streams[id as usize];
+                let stream = &mut writer.streams[id];
                 let sequence = stream.tracker.as_ref().and_then(|tracker| tracker.sealed);
                 if let Some(tracker) = &mut stream.tracker {
                     let saved = SavedSequence::of(id, stream.next_row, tracker, |gap| gaps.holds(gap));

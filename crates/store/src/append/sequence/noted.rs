@@ -1,12 +1,10 @@
 //! What a frame's sequence does to its stream: counts, gaps found, and the state that recovery puts together.
 
 use super::{Judged, Seen, UNCOUNTED, UNKNOWN_GAP, advance};
-use crate::append::ledger::{Gap, GapCause};
-use crate::append::waiting_gaps::WaitingGaps;
+use crate::append::gaps_found::GapsFound;
 use crate::append::{StreamWriter, new_tracker};
 use crate::model::frame::FrameHead;
-use crate::model::row::head_of;
-use crate::model::stream::Stream;
+use crate::model::row::{Stamps, head_of};
 
 impl StreamWriter {
     /// Takes the sequence of a row of the log back.
@@ -16,7 +14,7 @@ impl StreamWriter {
         let (source_clock, slot) = (self.source_clock, &self.slot);
         let tracker = self.tracker.get_or_insert_with(|| new_tracker(slot));
         let stamps = head.stamps();
-        let time_of = |(receive, source): (i64, Option<i64>)| source.filter(|_| source_clock).unwrap_or(receive);
+        let time_of = |(receive, source): Stamps| source.filter(|_| source_clock).unwrap_or(receive);
         // What was lost with its rows has a row that says so.
         let gap = if follows_lost { UNCOUNTED } else { UNKNOWN_GAP };
         if row >= tracker.known_row
@@ -39,10 +37,10 @@ impl StreamWriter {
     #[cold]
     pub(crate) fn note_gap(
         &mut self,
-        gaps: &mut WaitingGaps,
+        gaps: &mut GapsFound,
         judged: &Judged,
         gap: u64,
-        before: Option<(i64, Option<i64>)>,
+        before: Option<Stamps>,
         head: FrameHead,
     ) {
         match judged.seen {
@@ -61,31 +59,5 @@ impl StreamWriter {
         let after = (head.receive_time, head.source_time);
         let time = (self.time_of(before.unwrap_or(after)), self.time_of(after));
         gaps.add(&self.slot.stream.load(), judged, gap, (time, head.receive_time));
-    }
-}
-
-impl WaitingGaps {
-    /// Adds what was found missing in the log and no row names; returns its id, unless too many gaps wait.
-    pub(crate) fn add_untold(
-        &mut self,
-        stream: &Stream,
-        (session, sequence): (u32, (i64, i64)),
-        count: u64,
-        time: (i64, i64),
-    ) -> Option<u64> {
-        let gap = Gap {
-            id: 0,
-            stream: Some(stream.id.0),
-            cause: GapCause::Sequence,
-            source: stream.source.clone(),
-            name: stream.key.to_string(),
-            session: Some(session),
-            sequence: Some(sequence),
-            rows: None,
-            time,
-            count,
-        };
-        // With another it would have no row that names it, and each opening would find it again.
-        self.push_apart(gap)
     }
 }

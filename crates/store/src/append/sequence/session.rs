@@ -4,6 +4,7 @@
 //! forgotten for want of room becomes *not seen*, so that a frame that may never have come is stored, not dropped.
 
 use crate::model::mutant::{self, Mutant};
+use crate::model::row::Stamps;
 
 /// Intervals of frames not seen that are remembered of a session.
 pub(crate) const INTERVALS_MAX: usize = 256;
@@ -13,9 +14,6 @@ pub(crate) const UNKNOWN_GAP: u64 = u64::MAX;
 pub(crate) const UNCOUNTED: u64 = u64::MAX - 1;
 /// Receive stamp of what was never received.
 const NEVER: i64 = crate::model::row::NONE;
-
-/// Stamps of a frame: `receive_time` and `source_time`.
-pub(crate) type Stamps = (i64, Option<i64>);
 
 /// Consecutive sequences that were not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,120 @@
+//! Open chunks of all streams: in the order of the log, which of them wait to be sealed, and the memory that they take.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::vec::Drain;
+
+use crate::append::StreamWriter;
+use crate::append::chunk::{CHUNK_BYTES, Chunk, ChunkAt};
+use crate::append::stream_registry::StreamRegistry;
+use crate::append::stream_slot::OpenRows;
+use crate::model::row::RowScratch;
+
+/// Rows in memory from which a stream is sealed: a block's, and the newest that stay.
+pub(crate) const DUE_ROWS: u64 = 1536;
+/// Chunks' worth of bytes in memory from which a stream is sealed.
+const DUE_CHUNKS: usize = 3;
+
+/// Every chunk whose rows may not be in a segment yet.
+#[derive(Debug)]
+pub(crate) struct OpenChunks {
+    /// In the order of the log.
+    order: VecDeque<ChunkAt>,
+    /// Streams with rows enough for a block.
+    due: Vec<u32>,
+    /// Memory of all of them.
+    bytes: usize,
+    /// Most bytes of one.
+    chunk_max: usize,
+}
+
+impl OpenChunks {
+    /// Makes an empty list.
+    pub(super) fn new() -> OpenChunks {
+        OpenChunks { order: VecDeque::new(), due: Vec::new(), bytes: 0, chunk_max: CHUNK_BYTES }
+    }
+
+    /// Sets the bytes that a segment has for a chunk.
+    pub(super) fn set_part(&mut self, part: usize) {
+        self.chunk_max = CHUNK_BYTES.min(part);
+    }
+
+    /// Puts a row into the open chunk of its stream. `position` is where its unit will begin in the log. Returns its
+    /// ordinal.
+    #[inline]
+    pub(super) fn push_row(
+        &mut self,
+        (id, stream): (u32, &mut StreamWriter),
+        scratch: &RowScratch,
+        position: u64,
+        now: i64,
+    ) -> u64 {
+        let row = stream.next_row;
+        if stream.source_clock {
+            stream.newest_time = stream.newest_time.max(scratch.head().time(true));
+        }
+        let chunk = match &stream.chunk {
+            Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.shape_number => chunk,
+            _ => {
+                let shape = (stream.shape.clone(), stream.shape_number);
+                let limits = (stream.capacity, self.chunk_max);
+                let chunk = Arc::new(Chunk::new(row, shape, stream.source_clock, limits, now));
+                stream.capacity = Some(chunk.capacity());
+                self.bytes += chunk.size_bytes();
+                let open = stream.slot.open.load();
+                let mut chunks = Vec::with_capacity(open.chunks.len() + 1);
+                chunks.extend(open.chunks.iter().cloned());
+                chunks.push(chunk.clone());
+                let first_row = chunks[0].first_row;
+                let rows = row - first_row;
+                let bytes = || chunks.iter().map(|chunk| chunk.size_bytes()).sum::<usize>();
+                if !stream.due && (rows >= DUE_ROWS || bytes() >= DUE_CHUNKS * CHUNK_BYTES) {
+                    stream.due = true;
+                    self.due.push(id);
+                }
+                self.order.push_back(ChunkAt { position, stream: id, first_row: row });
+                stream.slot.open.store(Arc::new(OpenRows { chunks, first_row }));
+                stream.chunk.insert(chunk)
+            }
+        };
+        chunk.push(scratch, now);
+        self.bytes += scratch.text.len();
+        stream.next_row = row + 1;
+        row
+    }
+
+    /// Takes the streams that have rows enough for a block.
+    pub(crate) fn take_due(&mut self) -> Drain<'_, u32> {
+        self.due.drain(..)
+    }
+
+    /// Returns the memory of all chunks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Notes that chunks have left memory.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Returns where the unit of the oldest chunk begins in the log; beyond all units if there is none.
+    pub(crate) fn first_position(&self) -> u64 {
+        self.order.front().map_or(u64::MAX, |chunk| chunk.position)
+    }
+
+    /// Returns chunks in the order of the log from a place on, `None` behind the last one.
+    pub(crate) fn from(&self, place: usize) -> Option<impl Iterator<Item = &ChunkAt>> {
+        (place < self.order.len()).then(|| self.order.iter().skip(place))
+    }
+
+    /// Forgets the oldest chunk if its rows are in segments. Returns whether they are.
+    pub(crate) fn drop_first(&mut self, streams: &StreamRegistry) -> bool {
+        let Some(first) = self.order.front() else { return false };
+        let is_sealed = first.first_row < streams[first.stream].slot.open.load().first_row;
+        if is_sealed {
+            self.order.pop_front();
+        }
+        is_sealed
+    }
+}

@@ -1,0 +1,244 @@
+//! The pending unit: the records of the commit to come, and the room that the log's ring has for them.
+
+use crate::append::held::{Held, HeldRecords};
+use crate::log::record::{self, Control};
+use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
+use crate::{Refusal, Reject};
+
+/// Bytes of the ring kept free for the units that begin an epoch or end a run; a small one can spare none.
+pub(crate) fn reserve_bytes(ring_bytes: u64) -> u64 {
+    if ring_bytes < 1 << 20 { 0 } else { 64 << 10 }
+}
+
+/// Bytes of the ring kept free for a unit with the rows of these held frames.
+pub(crate) fn held_room(bytes: usize) -> u64 {
+    if bytes > 0 { unit_bytes(bytes) } else { 0 }
+}
+
+/// Bytes of the records of a unit that takes a quarter of a ring.
+pub(super) fn quarter_of(ring_bytes: u64) -> usize {
+    usize::try_from(ring_bytes).unwrap_or(usize::MAX) / 4 - UNIT_HEADER_BYTES
+}
+
+/// The unit that the next commit writes.
+#[derive(Debug)]
+pub(crate) struct PendingUnit {
+    records: Vec<u64>,
+    /// Number of its commit.
+    number: u64,
+    /// Streams with frames in it.
+    dirty: Vec<u32>,
+    /// Where it will begin in the log.
+    head: u64,
+    /// Where the log's oldest needed unit begins.
+    tail: u64,
+    ring_bytes: u64,
+    /// Most bytes of a unit's records: beyond, someone has to commit first.
+    records_max: usize,
+    /// Bytes of the ring that somebody was refused for want of: the log's oldest rows are sealed for them.
+    wanted_bytes: u64,
+    /// Where the log has frames that got no row, and the room kept for their rows.
+    pub(super) held: HeldRecords,
+}
+
+impl PendingUnit {
+    /// Makes the first unit of a log whose size is not known yet.
+    pub(super) fn new() -> PendingUnit {
+        PendingUnit {
+            records: Vec::new(),
+            number: 1,
+            dirty: Vec::new(),
+            head: 0,
+            tail: 0,
+            ring_bytes: 0,
+            records_max: 0,
+            wanted_bytes: 0,
+            held: HeldRecords::default(),
+        }
+    }
+
+    /// Sets the size of the log's ring.
+    pub(super) fn set_ring(&mut self, ring_bytes: u64) {
+        self.ring_bytes = ring_bytes;
+        self.records_max = quarter_of(ring_bytes).min(16 << 20);
+    }
+
+    /// Begins the first unit after recovery, with the records that wait for room.
+    pub(crate) fn begin(&mut self, number: u64, (head, tail): (u64, u64), records: Vec<u64>) {
+        (self.number, self.head, self.tail, self.records) = (number, head, tail, records);
+    }
+
+    /// Moves to the position of a unit that is read back from the log.
+    pub(crate) fn read_back(&mut self, position: u64) {
+        self.head = position;
+    }
+
+    /// Hands the records and the streams with frames over to be written, in exchange for empty buffers, and begins the
+    /// next unit. Returns the number of the commit.
+    pub(crate) fn hand_over(&mut self, records: &mut Vec<u64>, dirty: &mut Vec<u32>) -> u64 {
+        std::mem::swap(&mut self.records, records);
+        std::mem::swap(&mut self.dirty, dirty);
+        self.number += 1;
+        self.head += unit_bytes(records.len() * 8);
+        self.number - 1
+    }
+
+    /// Returns the number of its commit.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the commit with which everything so far is durable.
+    pub(crate) fn newest_commit(&self) -> u64 {
+        self.number - u64::from(self.is_empty())
+    }
+
+    /// Returns where it will begin in the log.
+    #[inline(always)]
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Returns where the log's oldest needed unit begins.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Moves the log's tail.
+    pub(crate) fn set_tail(&mut self, position: u64) {
+        self.tail = position;
+    }
+
+    /// Returns the size of the log's ring.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
+    }
+
+    /// Returns whether it has no record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Returns the bytes of its records.
+    fn bytes(&self) -> usize {
+        self.records.len() * 8
+    }
+
+    /// Returns whether `bytes` more records fit into it and the ring.
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let records = self.bytes() + bytes;
+        (self.is_empty() || records <= self.records_max)
+            && self.is_free(records, reserve_bytes(self.ring_bytes) + self.held.bytes() as u64)
+    }
+
+    /// Returns whether it fits into the ring with `bytes` more records and leaves a reserve.
+    pub(crate) fn fits(&self, bytes: usize, reserve: u64) -> bool {
+        self.is_free(self.bytes() + bytes, reserve)
+    }
+
+    /// Returns whether it fits into the ring beside the room for the rows of held frames.
+    pub(crate) fn fits_beside_held(&self) -> bool {
+        self.fits(0, held_room(self.held.bytes()))
+    }
+
+    /// Returns whether the ring has room for more than its reserves.
+    pub(crate) fn is_log_free(&self) -> bool {
+        self.is_free(0, 2 * reserve_bytes(self.ring_bytes) + held_room(self.held.bytes()))
+    }
+
+    /// Returns whether a unit of these records fits into the ring and leaves a reserve.
+    #[inline]
+    fn is_free(&self, records: usize, reserve: u64) -> bool {
+        self.head + unit_bytes(records) + reserve <= self.tail + self.ring_bytes
+    }
+
+    /// Returns the bytes of the ring kept free beside the held frame of one stream.
+    pub(super) fn kept_beside(&self, held_bytes: usize) -> u64 {
+        reserve_bytes(self.ring_bytes) + held_room(self.held.bytes() - held_bytes)
+    }
+
+    /// Returns whether `bytes` more of held frames are more than the ring keeps room for.
+    pub(super) fn is_crowded(&self, bytes: usize) -> bool {
+        (self.held.bytes() + bytes) as u64 > self.ring_bytes / 4
+    }
+
+    /// Returns the room without which gap rows wait for the next commit.
+    pub(super) fn gaps_room(&self) -> usize {
+        (self.records_max / 4).min(1 << 16)
+    }
+
+    /// Asks upkeep for as much of the log as `bytes` more records need, with what is kept free: a quarter of a small log
+    /// may not be enough, and whoever offers them again would be refused for ever.
+    #[cold]
+    pub(super) fn want(&mut self, bytes: usize) {
+        let kept_free = reserve_bytes(self.ring_bytes) + self.held.bytes() as u64;
+        let wanted = unit_bytes(self.bytes()) + unit_bytes(bytes) + kept_free;
+        self.wanted_bytes = self.wanted_bytes.max(wanted.min(self.ring_bytes));
+    }
+
+    /// Takes the bytes of the ring that somebody was refused for want of.
+    pub(crate) fn take_wanted(&mut self) -> u64 {
+        std::mem::take(&mut self.wanted_bytes)
+    }
+
+    /// Adds a control record.
+    ///
+    /// # Errors
+    /// The log has no room for it.
+    pub(crate) fn put_control(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
+        let size = 16 + bytes.len().next_multiple_of(8);
+        if !self.has_room(size) {
+            self.want(size);
+            return Err(Reject::Refused(Refusal::LogFull));
+        }
+        record::put_control(&mut self.records, kind, bytes);
+        Ok(())
+    }
+
+    /// Adds a control record that makes room when it is durable: it has half of the reserve, but nothing of the room for
+    /// held frames.
+    ///
+    /// # Errors
+    /// The log has no room for it.
+    pub(crate) fn put_release(&mut self, kind: Control, bytes: &[u8]) -> Result<(), Reject> {
+        let size = 16 + bytes.len().next_multiple_of(8);
+        if !self.fits(size, reserve_bytes(self.ring_bytes) / 2 + held_room(self.held.bytes())) {
+            return Err(Reject::Refused(Refusal::LogFull));
+        }
+        record::put_control(&mut self.records, kind, bytes);
+        Ok(())
+    }
+
+    /// Adds the row of a frame. `dirty` is the pending commit in which its stream was last marked.
+    #[inline(always)]
+    pub(super) fn put_frame(
+        &mut self,
+        (stream, shape): (u32, u16),
+        row: u64,
+        (words, text): (&[u64], &[u8]),
+        dirty: &mut u64,
+    ) {
+        if *dirty != self.number {
+            *dirty = self.number;
+            self.dirty.push(stream);
+        }
+        record::put_frame(&mut self.records, stream, shape, row, words, text);
+    }
+
+    /// Adds the record of a held frame, or writes over the one at `at`. Returns its place.
+    pub(super) fn put_held(&mut self, stream: u32, held: &Held, at: Option<(usize, usize)>) -> (usize, usize) {
+        held.put(stream, &mut self.records, at)
+    }
+
+    /// Returns the position of the first unit with a held frame that is needed once `committed` is durable.
+    pub(crate) fn first_held(&mut self, committed: u64) -> Option<u64> {
+        self.held.first(committed)
+    }
+
+    /// Returns streams whose held frame has its only record before a position, `most` of them at most.
+    pub(crate) fn held_before(&self, position: u64, most: usize) -> Vec<u32> {
+        self.held.before(position, most)
+    }
+}
