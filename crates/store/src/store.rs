@@ -124,24 +124,24 @@ impl Store {
         let newest_stored = shared.segments.load().newest_stored().into_iter().chain(opened.last_commit);
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
-        sealer.groups = opened.open;
+        sealer.sealing.open = opened.open;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
-        sealer.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
+        sealer.ages.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
         if let Some(fixed) = space.fixed {
             // What the region has room for, with what names each list.
-            sealer.recent_max = (fixed.recent_bytes / 4 * 3).max(256 << 10) as usize;
+            sealer.sealing.set_recent_max((fixed.recent_bytes / 4 * 3).max(256 << 10) as usize);
         }
         for segment in opened.changed_segments {
             if segment.state.lock().sealed {
                 shared.residents.sealed(&segment);
             }
-            sealer.changed_segments.insert(segment.id, segment);
+            sealer.checkpoints.note_segment(segment);
         }
-        sealer.expired = opened.expired;
-        sealer.recent.begin(writer.streams.as_mut_slice());
+        sealer.checkpoints.note_expired(opened.expired);
+        sealer.sealing.begin_recent(writer.streams.as_mut_slice());
         sealer.untold = opened.untold;
         let ring_bytes = writer.unit.ring_bytes();
-        let clock_leap = sealer.clock.state().newest;
+        let clock_leap = sealer.ages.clock.state().newest;
         let engine = Engine {
             shared,
             disk,
@@ -378,7 +378,7 @@ impl Store {
 
     /// What is made of the clock that [`Store::maintain`] is called with.
     pub fn clock(&self) -> ClockTrust {
-        self.sealer.lock().clock.state()
+        self.sealer.lock().ages.clock.state()
     }
 
     fn tend(&self, now: i64, steady: Option<i64>) -> Result<bool, Refusal> {
@@ -388,7 +388,7 @@ impl Store {
         if let Some(refusal) = self.engine.poison() {
             return Err(refusal);
         }
-        sealer.clock.observe(now, steady);
+        sealer.ages.clock.observe(now, steady);
         let (full, held) = {
             let writer = self.engine.writer.lock();
             (writer.gate.is_disk_full(), writer.gate.is_held())
@@ -407,7 +407,7 @@ impl Store {
                     taken => taken?,
                 }
                 self.engine.writer.lock().gate.set_disk_full(false);
-                sealer.found_room();
+                sealer.shortage.end();
                 Ok(more)
             }
             Err(error) => self.pass(&mut sealer, error, now),
@@ -437,7 +437,7 @@ impl Store {
                 Ok(false) => return Ok(sealer.settle.counts.segments - before),
                 // The disk refuses for a time: `maintain` does what is left when it takes again.
                 Err(error) if passes(&error) => {
-                    sealer.forget_taken();
+                    sealer.sealing.forget_taken();
                     return Ok(sealer.settle.counts.segments - before);
                 }
                 Err(error) => return Err(self.engine.poisoned(&error)),
@@ -480,10 +480,10 @@ impl Store {
         }
         let done = self.engine.write_commit(now, 0).and_then(|_| {
             let mut sealer = self.sealer.lock();
-            sealer.clock.observe_last(now);
+            sealer.ages.clock.observe_last(now);
             match sealer.seal_all(&self.engine) {
                 // What could not be sealed is in the log, and comes back with it.
-                Err(error) if passes(&error) => sealer.forget_taken(),
+                Err(error) if passes(&error) => sealer.sealing.forget_taken(),
                 Err(error) => return Err(self.engine.poisoned(&error)),
                 Ok(()) => {}
             }
@@ -546,7 +546,7 @@ impl Store {
         if !passes(&error) {
             return Err(self.engine.poisoned(&error));
         }
-        sealer.forget_taken();
+        sealer.sealing.forget_taken();
         if is_full(&error) {
             let unit_bytes =
                 if self.engine.writer.lock().gate.is_held() { self.engine.log.lock().unit_bytes() } else { 0 };
@@ -561,7 +561,7 @@ impl Store {
         } else if is_read_only(&error) {
             self.engine.writer.lock().gate.hold(self.engine.unwritable(&error));
         }
-        sealer.held_up = Some(error.to_string());
+        sealer.shortage.hold_up(error.to_string());
         Ok(false)
     }
 }

@@ -223,7 +223,7 @@ impl BlobWriter {
             return Err(BlobError::Refused(refusal));
         }
         act(&mut sealer, inner).map_err(|error| {
-            sealer.forget_taken();
+            sealer.sealing.forget_taken();
             refused(inner, &error)
         })
     }

@@ -17,8 +17,8 @@ impl Store {
         };
         let (sealer_written, disk_bytes, settle, clock, held_up) = {
             let sealer = self.sealer.lock();
-            let (settle, held_up) = (sealer.settle.counts.clone(), sealer.held_up.clone());
-            (sealer.written_bytes, sealer.used_bytes(&self.engine), settle, sealer.clock.state(), held_up)
+            let (settle, held_up) = (sealer.settle.counts.clone(), sealer.shortage.held_up());
+            (sealer.written_bytes, sealer.used_bytes(&self.engine), settle, sealer.ages.clock.state(), held_up)
         };
         let (sums, blobs) = self.engine.shared.segments.load().sums();
         let writer = self.engine.writer.lock();

@@ -29,7 +29,7 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     let options = StoreOptions { log_bytes: 1 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
     let store = disk.open_store(options, T0).expect("opened");
     let most = 700 << 10;
-    store.sealer.lock().recent_max = most;
+    store.sealer.lock().sealing.set_recent_max(most);
     let stream = |name: &str| {
         let spec = StreamSpec {
             key: StreamKey::new(name, []),
@@ -50,7 +50,7 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
     send(&store, b, 30_000..40_000, T0);
     assert_eq!(send(&store, a, 151_000..154_000, T0), 3_000);
     assert_eq!(send(&store, b, 1_000..40_000, T0), 39_000);
-    let (bytes, order, lists) = store.sealer.lock().recent.sizes();
+    let (bytes, order, lists) = store.sealer.lock().sealing.recent_sizes();
     assert!(bytes <= most && order <= 2 * lists + 1_025, "{bytes} bytes, {order} of {lists}");
 }
 

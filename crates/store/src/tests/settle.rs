@@ -666,11 +666,11 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
             assert_eq!(store.maintain(feed.now), Ok(false));
         }
         assert_eq!(store.segments().iter().map(|s| s.id).collect::<Vec<_>>(), segments);
-        assert!(!disk.is_call_to_fail() && !store.sealer.lock().gone.is_empty());
+        assert!(!disk.is_call_to_fail() && store.sealer.lock().checkpoints.has_gone());
         disk.heal();
         disk.give_space(u64::MAX);
         work(&store, feed.now + S);
-        assert!(store.sealer.lock().gone.is_empty());
+        assert!(!store.sealer.lock().checkpoints.has_gone());
         assert_same(&content(&store, &feed.ids), &before, "removed");
         let names = disk.after_cut().list().expect("files").into_iter().map(|file| file.0);
         let files = names.filter(|name| name.starts_with("segment-")).count();

@@ -6,17 +6,48 @@
 //! as it may be old, whatever the clock says meanwhile. The next opening has only instants to go by: so what was stored
 //! before a leap is noted to be no older than the leap, by the clock that it came to.
 
-use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::engine::Engine;
-use crate::model::clock::PLAUSIBLE_FROM;
-use crate::model::mutant::{self, Mutant};
+use crate::model::clock::{PLAUSIBLE_FROM, WallClock};
 use crate::segment::directory::{GroupList, Segment, SegmentList, SegmentState};
-use crate::upkeep::sealer::{Filled, Sealer};
 
-impl Sealer {
+/// When a segment got what it got since the opening, by its steady clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    /// Before it none of that was stored.
+    first: i64,
+    /// After it none was.
+    last: i64,
+}
+
+/// The clock that ages are counted by, and what is known of when segments got their rows.
+pub(crate) struct Aging {
+    pub(crate) clock: WallClock,
+    /// Of segments that were open or begun since the opening, by their numbers: when they got what they got since.
+    filled: hashbrown::HashMap<u64, Filled, foldhash::fast::RandomState>,
+    /// What segments were last said to hold nothing of before.
+    pub(super) noted_leap: Option<i64>,
+    /// Whether the log is to be marked with an instant after the leap still.
+    pub(super) mark_due: bool,
+}
+
+impl Aging {
+    /// Counts by a clock, and knows of no segment yet.
+    pub(super) fn new(clock: WallClock) -> Aging {
+        Aging { clock, filled: Default::default(), noted_leap: None, mark_due: false }
+    }
+
+    /// Returns whether a segment was open or begun since the opening.
+    pub(super) fn is_filled(&self, segment: &Segment) -> bool {
+        self.filled.contains_key(&segment.place())
+    }
+
+    /// Forgets a segment that is no more.
+    pub(super) fn forget(&mut self, segment: &Segment) {
+        self.filled.remove(&segment.place());
+    }
+
     /// Notes that a segment was begun, or got rows or a blob.
     pub(crate) fn note_filled(&mut self, place: u64) {
         let steady = self.clock.steady();
@@ -65,36 +96,6 @@ impl Sealer {
         }
         // What is open is of the next opening, too.
         self.noted_leap = Some(not_before).filter(|_| is_noted);
-    }
-
-    /// Notes durably, after an opening and after a leap of the clock, that what was stored since, or counts as such, is no
-    /// older than that: the next opening has only instants to go by, and those of before may be of a clock that was wrong.
-    pub(crate) fn note_leap(&mut self, engine: &Engine, now: i64) -> io::Result<()> {
-        let not_before = self.clock.not_before();
-        let is_noted = self.noted_leap == Some(not_before);
-        if is_noted && !self.mark_due || mutant::is_active(Mutant::ForgetLeap) {
-            return Ok(());
-        }
-        if is_noted {
-            self.mark_due = !engine.mark_log(now)?;
-            return Ok(());
-        }
-        let list = engine.shared.segments.load_full();
-        for segment in list.iter() {
-            if !self.filled.contains_key(&segment.place()) {
-                continue;
-            }
-            segment.state.lock().not_before = not_before;
-            self.changed_segments.insert(segment.id, segment.clone());
-        }
-        if self.clock.state().newest.is_some() {
-            // Rows that are in the log alone are no older than its newest unit, wherever they get to. A full log is
-            // marked when it has room.
-            self.mark_due = !engine.mark_log(now)?;
-        }
-        self.write_checkpoint(engine, None)?;
-        self.noted_leap = Some(not_before);
-        Ok(())
     }
 
     /// Sealed segments whose newest row is older than this, oldest first.

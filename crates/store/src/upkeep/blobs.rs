@@ -63,9 +63,9 @@ impl Sealer {
             state.stored = (state.stored.0.min(stored), state.stored.1.max(stored));
         }
         drop(state);
-        self.changed_segments.insert(file.segment.id, file.segment.clone());
+        self.checkpoints.note_segment(file.segment.clone());
         if finished.is_some() {
-            self.note_filled(file.segment.place());
+            self.ages.note_filled(file.segment.place());
         }
         let group = file.segment.group;
         self.blobs.add(file);

@@ -128,13 +128,13 @@ impl Sealer {
         if let Some(fixed) = engine.space.fixed {
             return fixed.size_bytes;
         }
-        let ahead: u64 = self.groups.values().map(|file| file.ahead_bytes()).sum();
+        let ahead: u64 = self.sealing.open.values().map(|file| file.ahead_bytes()).sum();
         let spare = self.spare.as_ref().map_or(0, |spare| spare.size_bytes);
         let fixed = engine.log_bytes + names::SUPERBLOCK_BYTES;
         let settle = self.settle.extra_bytes(engine.space.segment_bytes);
         let (rows, blobs) = engine.shared.segments.load().sums();
         let blobs = blobs.bytes + self.blobs_ahead_bytes(engine);
-        fixed + self.checkpoint.file_bytes() + rows.bytes + blobs + ahead + spare + settle
+        fixed + self.checkpoints.checkpoint.file_bytes() + rows.bytes + blobs + ahead + spare + settle
     }
 
     /// The file of the next segment, of at least `least_bytes`: the spare, or one that is made. Where the disk has no room
@@ -144,7 +144,7 @@ impl Sealer {
             if spare.size_bytes >= least_bytes {
                 return Ok(spare);
             }
-            self.disk.remove(&file_name(self.superblock.now.next_segment))?;
+            self.disk.remove(&file_name(self.checkpoints.next_segment()))?;
         }
         let (size_bytes, max) = (engine.space.segment_bytes, engine.space.max_bytes);
         if let Some(fixed) = engine.space.fixed {
@@ -161,7 +161,7 @@ impl Sealer {
             match made {
                 Ok(made) => {
                     self.disk.sync()?;
-                    self.found_room();
+                    self.shortage.end();
                     return Ok(made);
                 }
                 Err(error) if is_full(&error) => {
@@ -187,7 +187,7 @@ impl Sealer {
 
     /// Makes the file of the next segment: of a size, or of a half, a quarter and so on of it, down to the least.
     fn create_file(&self, size_bytes: u64, least_bytes: u64) -> io::Result<Spare> {
-        let name = file_name(self.superblock.now.next_segment);
+        let name = file_name(self.checkpoints.next_segment());
         let create = |size_bytes| {
             let file = self.disk.create(&name, size_bytes, Access::Buffered)?;
             Ok(Spare { file, size_bytes })
@@ -214,7 +214,7 @@ impl Sealer {
         if no_need || self.used_bytes(engine) + size > engine.space.max_bytes {
             return Ok(());
         }
-        match self.disk.create(&file_name(self.superblock.now.next_segment), size, Access::Buffered) {
+        match self.disk.create(&file_name(self.checkpoints.next_segment()), size, Access::Buffered) {
             Ok(file) => {
                 file.sync()?;
                 self.disk.sync()?;
@@ -228,7 +228,7 @@ impl Sealer {
 
     /// Drops whole segments that are too old or beyond the bytes that the store may take, the spare counted.
     pub(crate) fn expire(&mut self, engine: &Engine) -> io::Result<()> {
-        self.checkpoint.reserve(&*self.disk)?;
+        self.checkpoints.checkpoint.reserve(&*self.disk)?;
         self.tell_vanished(engine);
         self.seal_left(engine)?;
         self.finish_aged(engine)?;
@@ -238,7 +238,7 @@ impl Sealer {
         let over = self.over(engine);
         let victims = self.victims(engine, over);
         // Files of segments that went before a power cut may still be there.
-        if victims.is_empty() && self.expired.is_empty() && self.gone.is_empty() {
+        if victims.is_empty() && !self.checkpoints.has_leftovers() {
             Ok(())
         } else {
             self.drop_segments(engine, &victims)
@@ -264,10 +264,11 @@ impl Sealer {
             let policy = policies[group.0 as usize];
             policy.max_age_ns.or(engine.max_age_ns).filter(|_| !policy.protected)
         };
-        let aged =
-            |this: &Sealer, segment: &Segment| age_of(segment.group).is_some_and(|age| this.has_aged_row(segment, age));
+        let aged = |this: &Sealer, segment: &Segment| {
+            age_of(segment.group).is_some_and(|age| this.ages.has_aged_row(segment, age))
+        };
         let of_rows: Vec<Group> =
-            self.groups.iter().filter(|(_, file)| aged(self, file.segment())).map(|(group, _)| *group).collect();
+            self.sealing.open.iter().filter(|(_, file)| aged(self, file.segment())).map(|(group, _)| *group).collect();
         for group in of_rows {
             self.flush(engine, group)?;
             self.finish_segment(engine, group)?;
@@ -308,7 +309,7 @@ impl Sealer {
             let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
             let age = policy.max_age_ns.or(engine.max_age_ns);
             let rest = list.of_group(group).map(|segments| -> Peekable<Oldest<'_>> {
-                let aged = age.map_or_else(Vec::new, |age| self.aged(segments, age));
+                let aged = age.map_or_else(Vec::new, |age| self.ages.aged(segments, age));
                 let aged_bytes: u64 = aged.iter().map(|segment| segment.state.lock().bytes).sum();
                 bytes -= aged_bytes;
                 freed += aged_bytes;
@@ -336,8 +337,8 @@ impl Sealer {
     /// What a disk without space may have been asked for, beside checkpoints: blocks to be written, or `unit_bytes` of the
     /// log.
     pub(crate) fn asked(&self, unit_bytes: usize) -> Asked {
-        let missing = self.checkpoint.missing_bytes;
-        let blocks = self.groups.values().map(|file| file.waiting_bytes()).max().unwrap_or(0);
+        let missing = self.checkpoints.checkpoint.missing_bytes;
+        let blocks = self.sealing.open.values().map(|file| file.waiting_bytes()).max().unwrap_or(0);
         Asked { missing, whole: missing.max(blocks.max(unit_bytes) as u64) }
     }
 
@@ -347,25 +348,25 @@ impl Sealer {
         if self.free_settle(engine, now)? {
             return Ok(true);
         }
-        if !self.gone.is_empty() {
+        if self.checkpoints.has_gone() {
             // What goes already, and the disk refuses to remove yet: it would refuse more of it, too.
             self.remove_gone()?;
-            return Ok(self.gone.is_empty());
+            return Ok(!self.checkpoints.has_gone());
         }
-        self.full_times = self.full_times.saturating_add(1);
+        self.shortage.times = self.shortage.times.saturating_add(1);
         let free = || self.disk.space().map_or(0, |(_, free)| free);
         // What is there by now, or again, nothing need go for.
-        let passed = self.full_times < FULL_TIMES && free() >= 2 * asked.whole + FREE_BYTES_MIN;
+        let passed = self.shortage.times < FULL_TIMES && free() >= 2 * asked.whole + FREE_BYTES_MIN;
         // What the checkpoints took of it was of use.
-        let of_use = std::mem::take(&mut self.checkpoint.grown_bytes);
-        self.dropped_bytes = self.dropped_bytes.saturating_sub(of_use);
+        let of_use = std::mem::take(&mut self.checkpoints.checkpoint.grown_bytes);
+        self.shortage.dropped_bytes = self.shortage.dropped_bytes.saturating_sub(of_use);
         let whole = asked.whole.max(engine.space.least_segment());
-        let useless = self.dropped_bytes > USELESS_TIMES * whole + USELESS_BYTES;
+        let useless = self.shortage.dropped_bytes > USELESS_TIMES * whole + USELESS_BYTES;
         if engine.space.fixed.is_some() || passed || useless || mutant::is_active(Mutant::KeepOldest) {
             return Ok(false);
         }
         let dropped = self.drop_oldest(engine, asked.missing.max(1))?;
-        self.dropped_bytes += dropped;
+        self.shortage.dropped_bytes += dropped;
         Ok(dropped > 0)
     }
 
@@ -377,11 +378,6 @@ impl Sealer {
             self.drop_segments(engine, &victims)?;
         }
         Ok(bytes)
-    }
-
-    /// Notes that the disk had room for what was asked of it.
-    pub(crate) fn found_room(&mut self) {
-        (self.dropped_bytes, self.full_times, self.held_up) = (0, 0, None);
     }
 
     /// Whether another segment can be had again.

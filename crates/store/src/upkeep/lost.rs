@@ -122,7 +122,7 @@ impl Sealer {
             segment.state.lock().told_lost = true;
             // One that went meanwhile is in no checkpoint any more.
             if !segment.expired.load(Ordering::Acquire) {
-                self.changed_segments.insert(segment.id, segment);
+                self.checkpoints.note_segment(segment);
             }
         }
         true

@@ -35,7 +35,8 @@ use crate::model::value::CellState;
 use crate::read::scan::optional;
 use crate::segment::file::{SegmentFile, invalid};
 use crate::segment::{Builder, SegmentHeader};
-use crate::upkeep::sealer::{EncodedRows, Sealer};
+use crate::upkeep::sealer::Sealer;
+use crate::upkeep::sealing::EncodedRows;
 use crate::upkeep::turnover::last_blocks_max;
 
 /// Cells that one slice encodes: about 1 ms.
@@ -56,8 +57,6 @@ const BLOCK_BYTES_MIN: usize = 64 << 10;
 const ARRAY_BYTES_MIN: usize = 2 << 10;
 /// Bytes of rows that one mixed block takes.
 const MIXED_BYTES: usize = 4 << 20;
-/// Streams whose codec memory is kept.
-const MEMORIES_MAX: usize = 16_384;
 /// Rows whose cells go to columns at a time.
 const TILE_ROWS: usize = 32;
 /// Rows from which a stream gets a block of its own at a clean end.
@@ -80,14 +79,14 @@ impl Sealer {
         drop_sealed(engine);
         let (ring, head, front, open_bytes, wanted) = {
             let mut writer = engine.writer.lock();
-            self.queue.extend(writer.open.take_due());
-            self.changed.extend(writer.streams.take_changed());
+            self.sealing.queue.extend(writer.open.take_due());
+            self.checkpoints.note_streams(writer.streams.take_changed());
             let Writer { unit, open, .. } = &mut *writer;
             (unit.ring_bytes(), unit.head(), open.first_position(), open.bytes(), unit.take_wanted())
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
-            let Some(id) = self.queue.pop_front() else { break };
+            let Some(id) = self.sealing.queue.pop_front() else { break };
             let taken = self.take_rows(engine, id, BLOCK_ROWS, usize::MAX);
             // Much came at once: its turn comes again.
             let again = taken.as_ref().is_some_and(|t| t.left >= DUE_ROWS);
@@ -95,13 +94,13 @@ impl Sealer {
                 match self.encode_block(engine, taken) {
                     Ok(done) => cells += done,
                     Err(error) => {
-                        self.queue.push_front(id);
+                        self.sealing.queue.push_front(id);
                         return Err(error);
                     }
                 }
             }
             if again {
-                self.queue.push_back(id);
+                self.sealing.queue.push_back(id);
             } else if let Some(stream) = engine.writer.lock().streams.get_mut(id) {
                 stream.due = false;
             }
@@ -132,9 +131,9 @@ impl Sealer {
                 self.encode_mixed(engine, group, taken)?;
             }
         }
-        let open: Vec<Group> = self.groups.keys().copied().collect();
+        let open: Vec<Group> = self.sealing.open.keys().copied().collect();
         for group in open {
-            let waiting = self.groups.get(&group).map_or(0, |file| file.waiting_bytes());
+            let waiting = self.sealing.open.get(&group).map_or(0, |file| file.waiting_bytes());
             // Rows that are encoded and wait for a full group hold the log and memory up as others do.
             if waiting >= GROUP_BYTES || waiting > 0 && (pressed || over || front < floor) {
                 self.flush(engine, group)?;
@@ -147,7 +146,7 @@ impl Sealer {
             self.expire(engine)?;
             self.make_spare(engine)?;
         }
-        let more = !self.queue.is_empty() || cells >= SLICE_CELLS || pressed;
+        let more = !self.sealing.queue.is_empty() || cells >= SLICE_CELLS || pressed;
         if !more && engine.options.settle {
             // Behind all others, and a slice a call: what is cold can wait.
             self.settle_slice(engine, now, false)?;
@@ -166,18 +165,6 @@ impl Sealer {
         }
     }
 
-    /// After an error that leaves the store usable: what was taken and did not get into a write group is taken
-    /// again.
-    pub(crate) fn forget_taken(&mut self) {
-        self.encoded_to.clear();
-        for file in self.groups.values() {
-            for entry in file.waiting() {
-                let encoded = self.encoded_to.entry(entry.header.stream.0).or_default();
-                encoded.to = encoded.to.max(entry.header.next_row());
-            }
-        }
-    }
-
     /// Streams with the oldest rows of the log that are not encoded yet, as long as `wanted` says.
     fn oldest(&self, engine: &Engine, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
         let mut streams = Vec::new();
@@ -189,7 +176,7 @@ impl Sealer {
                 if !wanted(chunk.position) || streams.len() >= most {
                     return streams;
                 }
-                let from = self.encoded_to.get(&chunk.stream).map_or(0, |encoded| encoded.to);
+                let from = self.sealing.encoded(chunk.stream).to;
                 let sealed = writer.streams[chunk.stream].slot.open.load().first_row;
                 if chunk.first_row >= from.max(sealed) {
                     streams.push(chunk.stream);
@@ -207,7 +194,7 @@ impl Sealer {
         let slot = engine.shared.slots.get(StreamId(id))?.clone();
         let committed = slot.committed_row.load(Ordering::Acquire);
         let open = slot.open.load_full();
-        let encoded = self.encoded_to.get(&id).copied().unwrap_or_default();
+        let encoded = self.sealing.encoded(id);
         let from = encoded.to.max(open.first_row);
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
@@ -252,7 +239,7 @@ impl Sealer {
             });
         }
         let newest = chunks.iter().fold(before, |before, chunk| chunk.newest_sequence(before));
-        self.encoded_to.insert(id, EncodedRows { to: end, newest });
+        self.sealing.note_encoded(id, EncodedRows { to: end, newest });
         if mutant::is_active(Mutant::SealAhead)
             && let Some(tracker) = &mut engine.writer.lock().streams[id].tracker
         {
@@ -272,8 +259,8 @@ impl Sealer {
         if taken.chunks < 2 {
             return None;
         }
-        self.encoded_to.insert(id, EncodedRows { to: first_row, newest: taken.before });
-        self.sealed_time.insert(id, taken.newest_before);
+        self.sealing.note_encoded(id, EncodedRows { to: first_row, newest: taken.before });
+        self.sealing.reset_sealed_time(id, taken.newest_before);
         self.take_rows(engine, id, 1, taken.chunks / 2)
     }
 
@@ -284,18 +271,13 @@ impl Sealer {
             let time = batch.time(row);
             (min, max) = (min.min(time), max.max(time));
         }
-        let newest = self.sealed_time.entry(id).or_insert_with(|| slot.sealed.load().time.1);
-        let before = *newest;
-        *newest = max.max(before);
+        let before = self.sealing.note_sealed_time(id, max, || slot.sealed.load().time.1);
         (min < before, before)
     }
 
     /// Encodes rows of one stream as a block of their own; returns their cells.
     fn encode_block(&mut self, engine: &Engine, taken: SealedRows) -> io::Result<usize> {
         let group = taken.group;
-        if self.memories.len() >= MEMORIES_MAX {
-            self.memories.clear();
-        }
         let gaps = taken.gap_rows();
         let meta = BlockMeta {
             origin: engine.origin,
@@ -307,15 +289,15 @@ impl Sealer {
             effort: Effort::Seal,
         };
         let id = taken.stream.id.0;
-        let memory = self.memories.entry(id).or_default();
+        let (encoder, memory) = self.sealing.encoder_of(id);
         let mut bytes = Vec::new();
-        self.encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
+        encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
         let streams = std::slice::from_ref(&taken.stream);
         // A slot's rest is worth another try if it is large: there the segment cannot be cut short behind its footer.
         let worth_filling = |file: &SegmentFile| {
             file.free_bytes() >= engine.space.segment_bytes / 8 && !file.has_room(bytes.len(), streams)
         };
-        let fill = engine.space.fixed.is_some() && self.groups.get(&group).is_some_and(worth_filling);
+        let fill = engine.space.fixed.is_some() && self.sealing.open.get(&group).is_some_and(worth_filling);
         if (fill || !fits_alone(engine.space.segment_bytes, bytes.len(), streams))
             && let Some(fewer) = self.take_fewer(engine, &taken)
         {
@@ -383,7 +365,7 @@ impl Sealer {
         streams: &[Arc<Stream>],
         points: u64,
     ) -> io::Result<()> {
-        let has_room = self.groups.get(&group).is_some_and(|file| file.has_room(bytes.len(), streams));
+        let has_room = self.sealing.open.get(&group).is_some_and(|file| file.has_room(bytes.len(), streams));
         if !has_room {
             if self.is_closing && !self.has_file(engine) {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -392,16 +374,16 @@ impl Sealer {
             self.finish_segment(engine, group)?;
             self.ensure_segment(engine, group, least_bytes(&engine.space, bytes.len(), streams))?;
         }
-        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some(file) = self.sealing.open.get_mut(&group) else { return Ok(()) };
         file.put(bytes, streams, points)?;
         let place = file.segment().place();
-        self.note_filled(place);
+        self.ages.note_filled(place);
         Ok(())
     }
 
     /// Writes and syncs what a group has encoded; then its rows leave memory.
     pub(crate) fn flush(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
-        let Some(file) = self.groups.get(&group) else { return Ok(()) };
+        let Some(file) = self.sealing.open.get(&group) else { return Ok(()) };
         // Recovery reads the blocks of open segments before the log: their streams must be known by then.
         let unknown = {
             let writer = engine.writer.lock();
@@ -414,19 +396,17 @@ impl Sealer {
         if unknown {
             self.write_checkpoint(engine, None)?;
         }
-        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some(file) = self.sealing.open.get_mut(&group) else { return Ok(()) };
         let (written, blocks) = file.flush()?;
         let segment = file.segment().clone();
         self.written_bytes += written;
         if written > 0 {
-            self.changed_segments.insert(segment.id, segment.clone());
+            self.checkpoints.note_segment(segment.clone());
         }
         for (id, block) in blocks {
             let end = block.end_row();
             self.release_rows(engine, id, &block, segment.id);
-            if self.encoded_to.get(&id).is_some_and(|encoded| encoded.to <= end) {
-                self.encoded_to.remove(&id);
-            }
+            self.sealing.note_released(id, end);
         }
         Ok(())
     }
@@ -436,10 +416,10 @@ impl Sealer {
         self.free_settle(engine, engine.shared.paces.now())?;
         self.is_closing = true;
         match self.encode_all(engine) {
-            Err(error) if is_full(&error) && engine.space.fixed.is_some() => self.forget_taken(),
+            Err(error) if is_full(&error) && engine.space.fixed.is_some() => self.sealing.forget_taken(),
             done => done?,
         }
-        let open: Vec<Group> = self.groups.keys().copied().collect();
+        let open: Vec<Group> = self.sealing.open.keys().copied().collect();
         for group in open {
             self.flush(engine, group)?;
             // A slot that is left half full would cost what it could still hold of older data.

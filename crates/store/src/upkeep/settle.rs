@@ -26,7 +26,8 @@ use crate::model::trouble::passes;
 use crate::segment::SegmentHeader;
 use crate::segment::directory::{Segment, SegmentState, file_name};
 use crate::segment::file::SegmentFile;
-use crate::upkeep::sealer::{Effect, Replaced, Sealer, Spare};
+use crate::upkeep::checkpointing::Effect;
+use crate::upkeep::sealer::{Replaced, Sealer, Spare};
 use crate::upkeep::turnover::last_blocks_max;
 
 /// Most segments that become one.
@@ -159,7 +160,7 @@ impl Sealer {
     fn begin_settled(&mut self, engine: &Engine, work: &Work) -> Result<SegmentFile, Stop> {
         let full = || Stop::Disk(io::ErrorKind::StorageFull.into());
         self.name_written(engine)?;
-        let id = self.superblock.now.next_segment;
+        let id = self.checkpoints.next_segment();
         let size_bytes = engine.space.segment_bytes;
         let fixed = engine.space.fixed.is_some();
         let file = if fixed {
@@ -189,8 +190,8 @@ impl Sealer {
         if let Err(error) = self.write_checkpoint(engine, Some(id + 1)) {
             // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
             self.settle.under_way = None;
-            if self.unnamed.is_some() {
-                self.expired.push(id);
+            if self.checkpoints.is_unnamed() {
+                self.checkpoints.note_expired([id]);
             } else if fixed {
                 self.disk.remove(&file_name(id))?;
             } else {
@@ -218,12 +219,12 @@ impl Sealer {
         if mutant::is_active(Mutant::ReplaceEarly) {
             self.put_into_force(engine, Effect::Replace { old: work.sources.clone(), new: new.clone(), since: now });
         }
-        self.effect = Effect::Replace { old: work.sources.clone(), new, since: now };
+        self.checkpoints.set_effect(Effect::Replace { old: work.sources.clone(), new, since: now });
         let done = self.write_checkpoint(engine, None);
-        self.effect = Effect::Nothing;
+        self.checkpoints.set_effect(Effect::Nothing);
         match done {
             // Which of them the disk has is not known: all stay until the same is written.
-            Err(error) if self.unnamed.is_some() && passes(&error) => {
+            Err(error) if self.checkpoints.is_unnamed() && passes(&error) => {
                 self.settle.under_way = None;
                 Ok(())
             }
@@ -234,12 +235,12 @@ impl Sealer {
 
     /// Notes that a checkpoint has a segment in the place of others: their files go when nobody reads them.
     pub(crate) fn note_replaced(&mut self, engine: &Engine, old: &[Arc<Segment>], new: &Arc<Segment>, since: i64) {
-        self.join_filled(old, new);
+        self.ages.join_filled(old, new);
         let (mut bytes, fixed) = (0, engine.space.fixed.is_some());
         for segment in old {
             let of_segment = segment.state.lock().bytes;
             bytes += of_segment;
-            self.changed_segments.remove(&segment.id);
+            self.checkpoints.forget_segment(segment.id);
             if fixed {
                 // Who reads it has the slot's bytes until another gets the slot.
                 let _ = segment.file();
@@ -287,14 +288,14 @@ impl Sealer {
             return Ok(false);
         }
         self.remove_now(&gone)?;
-        Ok(!gone.iter().any(|id| self.gone.contains(id)))
+        Ok(!gone.iter().any(|id| self.checkpoints.is_gone(*id)))
     }
 
     /// Removes files of segments that are no more. What the disk refuses for a time goes with the next checkpoint,
     /// which says again that they are no more; nothing else goes for it.
     fn remove_now(&mut self, gone: &[u64]) -> io::Result<()> {
         self.expiry_due = true;
-        self.gone.extend(gone);
+        self.checkpoints.note_gone(gone);
         self.remove_gone()
     }
 
@@ -305,7 +306,7 @@ impl Sealer {
         if let Some(work) = self.settle.work.take() {
             self.give_up(engine, work, Stop::Disk(io::ErrorKind::StorageFull.into()), now, true)?;
         }
-        let is_gone = |id: u64| self.settle.under_way.is_none() && !self.gone.contains(&id);
+        let is_gone = |id: u64| self.settle.under_way.is_none() && !self.checkpoints.is_gone(id);
         let freed = under_way.is_some_and(is_gone);
         Ok(self.remove_replaced(engine, now, true)? || freed)
     }
@@ -372,7 +373,7 @@ impl Sealer {
                 self.settle.passed.insert(segment.id);
             } else {
                 segment.state.lock().left = true;
-                self.changed_segments.insert(segment.id, segment.clone());
+                self.checkpoints.note_segment(segment.clone());
             }
         }
     }

@@ -29,7 +29,7 @@ impl Sealer {
         if group == Group::LEDGER && own >= ledger_slots(fixed.slots) {
             self.overwrite(engine, group)?;
         }
-        let name = file_name(self.superblock.now.next_segment);
+        let name = file_name(self.checkpoints.next_segment());
         // The last one is for settle, as long as any segment may go.
         while self.keeps_slot(engine) && self.disk.free_slots() <= 1 && self.overwrite(engine, group)? {}
         loop {

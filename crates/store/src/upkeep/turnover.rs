@@ -10,16 +10,17 @@ use crate::append::sequence::saved::SavedSequence;
 use crate::catalog::encode_stream;
 use crate::catalog::group::Group;
 use crate::engine::Engine;
+use crate::log::Link;
 use crate::log::checkpoint::{self, Entries, Position};
-use crate::log::superblock::{GAPS_APART, SEQUENCES, Superblock};
+use crate::log::superblock::{GAPS_APART, SEQUENCES};
 use crate::model::mutant::{self, Mutant};
 use crate::model::stream::StreamId;
 use crate::model::trouble;
 use crate::segment::directory::{BlockRef, Segment, SegmentState};
 use crate::segment::file::SegmentFile;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
+use crate::upkeep::checkpointing::Named;
 use crate::upkeep::sealer::Sealer;
-use crate::upkeep::sealer::{Effect, Unnamed};
 
 /// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
 pub(crate) const STREAMS_A_LOCK: usize = 256;
@@ -29,13 +30,13 @@ const LAST_BLOCK_BYTES: usize = 12;
 impl Sealer {
     /// Makes sure that a group has an open segment; one that is made has at least `least_bytes`.
     pub(crate) fn ensure_segment(&mut self, engine: &Engine, group: Group, least_bytes: u64) -> io::Result<()> {
-        if self.groups.contains_key(&group) {
+        if self.sealing.open.contains_key(&group) {
             return Ok(());
         }
         let (segment, header) = self.begin_segment(engine, (group, false), least_bytes)?;
         let reserved_bytes = last_blocks_max(header.size_bytes);
         let open = SegmentFile::create(segment, header, reserved_bytes)?;
-        self.groups.insert(group, open);
+        self.sealing.open.insert(group, open);
         Ok(())
     }
 
@@ -48,8 +49,8 @@ impl Sealer {
     ) -> io::Result<(Arc<Segment>, SegmentHeader)> {
         self.name_written(engine)?;
         let made = self.next_file(engine, group, least_bytes)?;
-        let id = self.superblock.now.next_segment;
-        let state = SegmentState { not_before: self.clock.not_before(), ..SegmentState::default() };
+        let id = self.checkpoints.next_segment();
+        let state = SegmentState { not_before: self.ages.clock.not_before(), ..SegmentState::default() };
         let segment = Segment::new(self.disk.clone(), id, group, state);
         let segment = Arc::new(if blobs { segment.of_blobs() } else { segment });
         segment.set_file(made.file.clone());
@@ -63,16 +64,16 @@ impl Sealer {
             blobs,
         };
         let before = engine.shared.segments.load_full();
-        self.changed_segments.insert(id, segment.clone());
-        self.note_filled(id);
+        self.checkpoints.note_segment(segment.clone());
+        self.ages.note_filled(id);
         engine.shared.segments.store(Arc::new(before.with_open(segment.clone())));
         // The checkpoint knows every segment before a block or blob is in it: recovery looks nowhere else.
         if let Err(error) = self.write_checkpoint(engine, Some(id + 1)) {
             engine.shared.segments.store(before);
-            self.changed_segments.remove(&id);
+            self.checkpoints.forget_segment(id);
             // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
-            if self.unnamed.is_some() {
-                self.expired.push(id);
+            if self.checkpoints.is_unnamed() {
+                self.checkpoints.note_expired([id]);
             } else {
                 self.spare = Some(made);
             }
@@ -86,28 +87,28 @@ impl Sealer {
     /// Finishes a group's open segment with its footer; the next block begins another. Where the disk has no room for
     /// the footer, the segment stays open, and is finished later.
     pub(crate) fn finish_segment(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
-        let Some(file) = self.groups.get(&group) else { return Ok(()) };
+        let Some(file) = self.sealing.open.get(&group) else { return Ok(()) };
         // One that recovery could not finish has no room kept for it.
         let of_before = file.goes_on().then(|| (file.segment().id, file.reserved_bytes()));
-        let covered_to = self.covered_to.get(&group).copied();
+        let covered_to = self.sealing.covered_to.get(&group).copied();
         let last = of_before.map(|(id, room)| self.last_blocks(engine, group, id, room));
-        let Some(file) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some(file) = self.sealing.open.get_mut(&group) else { return Ok(()) };
         match file.finish(Beside { last, ..Beside::default() }) {
             Ok(written) => self.written_bytes += written,
             Err(error) => {
-                self.covered_to.insert(group, covered_to.unwrap_or(0));
+                self.sealing.covered_to.insert(group, covered_to.unwrap_or(0));
                 return Err(error);
             }
         }
         let segment = file.segment().clone();
-        self.groups.remove(&group);
+        self.sealing.open.remove(&group);
         self.note_sealed(engine, segment);
         Ok(())
     }
 
     /// Lets readers and the next checkpoint know that a segment is sealed.
     pub(crate) fn note_sealed(&mut self, engine: &Engine, segment: Arc<Segment>) {
-        self.changed_segments.insert(segment.id, segment.clone());
+        self.checkpoints.note_segment(segment.clone());
         self.expiry_due = true;
         let list = engine.shared.segments.load().with_sealed(&segment);
         engine.shared.segments.store(Arc::new(list));
@@ -118,7 +119,7 @@ impl Sealer {
     /// if it is not in that.
     fn last_blocks(&mut self, engine: &Engine, group: Group, finished: u64, room: usize) -> LastBlocks {
         let slots = &engine.shared.slots;
-        let from = self.covered_to.get(&group).copied().unwrap_or(0);
+        let from = self.sealing.covered_to.get(&group).copied().unwrap_or(0);
         let mut to = if from < slots.len() { from } else { 0 };
         let mut last = LastBlocks { streams: (to, to), places: Vec::new() };
         while to < slots.len() && last.places.len() * LAST_BLOCK_BYTES < room {
@@ -143,7 +144,7 @@ impl Sealer {
             to = last.places[keep].0;
             last.places.truncate(keep);
         }
-        self.covered_to.insert(group, to);
+        self.sealing.covered_to.insert(group, to);
         // Streams to come have no block before either.
         last.streams.1 = if to == slots.len() { u32::MAX } else { to };
         last
@@ -152,18 +153,13 @@ impl Sealer {
     /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
     pub(crate) fn write_checkpoint(&mut self, engine: &Engine, next_segment: Option<u64>) -> io::Result<()> {
         self.name_written(engine)?;
-        let tail = self.superblock.now.tail;
+        let tail = self.checkpoints.tail();
         self.checkpoint_with(engine, tail, next_segment)
     }
 
-    fn checkpoint_with(
-        &mut self,
-        engine: &Engine,
-        tail: crate::log::Link,
-        next_segment: Option<u64>,
-    ) -> io::Result<()> {
+    fn checkpoint_with(&mut self, engine: &Engine, tail: Link, next_segment: Option<u64>) -> io::Result<()> {
         self.name_written(engine)?;
-        if self.checkpoint.wants_base() || !self.checkpoint_part(engine, tail, next_segment, false)? {
+        if self.checkpoints.checkpoint.wants_base() || !self.checkpoint_part(engine, tail, next_segment, false)? {
             // What changed has no room behind the base: all that is there, in the other place, has.
             self.checkpoint_part(engine, tail, next_segment, true)?;
         }
@@ -174,7 +170,7 @@ impl Sealer {
     fn checkpoint_part(
         &mut self,
         engine: &Engine,
-        tail: crate::log::Link,
+        tail: Link,
         next_segment: Option<u64>,
         base: bool,
     ) -> io::Result<bool> {
@@ -184,14 +180,9 @@ impl Sealer {
             let mut writer = engine.writer.lock();
             let committed = engine.committed.load(Ordering::Acquire);
             let gaps = Unwritten { waiting: writer.gaps.undurable(committed), newest: writer.gaps.newest_id() };
-            self.changed.extend(writer.streams.take_changed());
-            let streams: Vec<u32> = if base {
-                (0..writer.streams.len()).collect()
-            } else {
-                let mut changed: Vec<u32> = self.changed.iter().copied().collect();
-                changed.sort_unstable();
-                changed
-            };
+            self.checkpoints.note_streams(writer.streams.take_changed());
+            let streams: Vec<u32> =
+                if base { (0..writer.streams.len()).collect() } else { self.checkpoints.changed_streams() };
             (writer.groups.to_save(base), streams, gaps)
         };
         saved_groups.iter().for_each(|(_, record)| entries.put(checkpoint::GROUP, record));
@@ -202,48 +193,26 @@ impl Sealer {
             // lost with the cut, and is sent again, a duplicate.
             engine.write_commit(engine.shared.paces.now(), 0).map_err(trouble::of)?;
         }
-        let effect = &self.effect;
-        let mut segments: Vec<Arc<Segment>> = if base {
-            engine.shared.segments.load_full().iter().cloned().collect()
-        } else {
-            let mut changed: Vec<Arc<Segment>> = self.changed_segments.values().cloned().collect();
-            changed.sort_unstable_by_key(|segment| segment.id);
-            changed
-        };
-        segments.retain(|segment| effect.leaves(segment.id));
-        segments.extend(effect.comes().cloned());
-        segments.iter().for_each(|segment| entries.put(checkpoint::SEGMENT, &segment.encode()));
-        // In a base too: their files are removed after it, and perhaps not before the power is cut.
-        let mut gone: Vec<u64> = self.expired.clone();
-        gone.extend(effect.gone().iter().map(|segment| segment.id));
-        let settled = self.settle.without_entry(effect);
-        gone.iter()
-            .chain(&self.gone)
-            .chain(&settled)
-            .for_each(|id| entries.put(checkpoint::EXPIRED, &id.to_le_bytes()));
-        put_sequences(&sequences, if base { self.checkpoint.base_room(&entries) } else { None }, &mut entries);
-        let next_segment = next_segment.unwrap_or(self.superblock.now.next_segment);
-        if entries.is_empty() && tail == self.superblock.now.tail && next_segment == self.superblock.now.next_segment {
+        let list = base.then(|| engine.shared.segments.load_full());
+        let settled = self.settle.without_entry(self.checkpoints.effect());
+        let gone = self.checkpoints.put_segments(list.as_deref(), &settled, &mut entries);
+        drop(list);
+        let checkpoint = &self.checkpoints.checkpoint;
+        put_sequences(&sequences, if base { checkpoint.base_room(&entries) } else { None }, &mut entries);
+        let next_segment = next_segment.unwrap_or(self.checkpoints.next_segment());
+        if self.checkpoints.says_nothing(&entries, tail, next_segment) {
             return Ok(true);
         }
-        if !base && !self.checkpoint.has_room(&entries) {
+        if !base && !checkpoint.has_room(&entries) {
             return Ok(false);
         }
-        self.written_bytes += self.checkpoint.write(&*self.disk, base, &entries)?;
         let features = if sequences.is_empty() { 0 } else { SEQUENCES } | if gaps_apart { GAPS_APART } else { 0 };
-        self.changed.clear();
+        let named = Named { streams: saved, groups: saved_groups, features };
+        let parts = (&entries, named, gone);
+        self.written_bytes += self.checkpoints.write(&*self.disk, base, parts, (tail, next_segment))?;
         // Once their gaps have a row they are saved with its name.
-        self.changed.extend(sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream));
-        self.changed_segments.clear();
-        self.expired.clear();
-        if matches!(self.effect, Effect::Replace { .. }) {
-            // The files of what was replaced stay as long as somebody reads them.
-            gone.retain(|id| self.effect.leaves(*id));
-        }
-        let named = self.naming(tail, next_segment);
-        let superblock = Superblock { incompatible: named.incompatible | features, ..named };
-        let effect = std::mem::take(&mut self.effect);
-        self.unnamed = Some(Unnamed { superblock, streams: saved, groups: saved_groups, gone, effect });
+        let unnamed = sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream);
+        self.checkpoints.note_streams(unnamed);
         self.name_written(engine)?;
         Ok(true)
     }
@@ -299,12 +268,12 @@ impl Sealer {
         let dedup = slot.stream.load().clock == crate::model::stream::Clock::Source;
         if dedup {
             let streams = writer.streams.as_mut_slice();
-            gone.iter().for_each(|chunk| self.recent.keep((id, chunk), self.recent_max, streams));
+            gone.iter().for_each(|chunk| self.sealing.keep_recent((id, chunk), streams));
         }
         drop(writer);
         // Freed outside the lock, with the last reader.
         drop((gone, open));
-        self.changed.insert(id);
+        self.checkpoints.note_streams([id]);
     }
 }
 

@@ -1,0 +1,39 @@
+//! Leaps of the clock, as the log and the checkpoint note them.
+
+use std::io;
+
+use crate::engine::Engine;
+use crate::model::mutant::{self, Mutant};
+use crate::upkeep::sealer::Sealer;
+
+impl Sealer {
+    /// Notes durably, after an opening and after a leap of the clock, that what was stored since, or counts as such, is no
+    /// older than that: the next opening has only instants to go by, and those of before may be of a clock that was wrong.
+    pub(crate) fn note_leap(&mut self, engine: &Engine, now: i64) -> io::Result<()> {
+        let not_before = self.ages.clock.not_before();
+        let is_noted = self.ages.noted_leap == Some(not_before);
+        if is_noted && !self.ages.mark_due || mutant::is_active(Mutant::ForgetLeap) {
+            return Ok(());
+        }
+        if is_noted {
+            self.ages.mark_due = !engine.mark_log(now)?;
+            return Ok(());
+        }
+        let list = engine.shared.segments.load_full();
+        for segment in list.iter() {
+            if !self.ages.is_filled(segment) {
+                continue;
+            }
+            segment.state.lock().not_before = not_before;
+            self.checkpoints.note_segment(segment.clone());
+        }
+        if self.ages.clock.state().newest.is_some() {
+            // Rows that are in the log alone are no older than its newest unit, wherever they get to. A full log is
+            // marked when it has room.
+            self.ages.mark_due = !engine.mark_log(now)?;
+        }
+        self.write_checkpoint(engine, None)?;
+        self.ages.noted_leap = Some(not_before);
+        Ok(())
+    }
+}
