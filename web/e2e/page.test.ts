@@ -206,6 +206,58 @@ describe("the page", () => {
     }
   });
 
+  it("keeps what says whether it is live, and the clock, in sight of narrow windows, and the channels behind their button", async () => {
+    const size = page().viewportSize();
+    const seen = (id: string) => page().getByTestId(id).evaluate((e) => {
+      const { left, top, right, bottom, width } = e.getBoundingClientRect();
+      return width > 0 && left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+    });
+    try {
+      for (const [width, height] of [[390, 844], [768, 1024], [900, 700], [1024, 768]] as const) {
+        await page().setViewportSize({ width, height });
+        for (const id of ["mode", "utc", "alarm-count", "troubles"]) expect(await seen(id), `${width} px, ${id}`).toBe(true);
+        expect(await page().getByTitle("SQL (q)").isVisible(), `${width} px`).toBe(true);
+        const left = page().getByTestId("left");
+        expect(await left.isVisible(), `${width} px`).toBe(width > 900);
+        if (width > 900) continue;
+        await page().getByTestId("tree-button").click();
+        expect(await left.isVisible()).toBe(true);
+        await page().getByTestId("tree-button").click();
+        expect(await left.isVisible()).toBe(false);
+        await page().keyboard.press("/");
+        await shown("the search has the focus", () => page().getByTestId("search").evaluate((e) => e === document.activeElement));
+        // Out of the search, and then the channels go.
+        await page().keyboard.press("Escape");
+        await page().keyboard.press("Escape");
+        await shown("the channels are away", async () => !(await left.isVisible()));
+      }
+    } finally {
+      if (size) await page().setViewportSize(size);
+    }
+  });
+
+  it("hides and shows a channel by its legend, and takes keys after a panel was added", async () => {
+    const legend = page().locator('[data-testid="legend"][data-channel="fast.p_purge"]').last();
+    for (const hidden of ["true", "false"]) {
+      await legend.click();
+      expect(await legend.getAttribute("data-hidden")).toBe(hidden);
+    }
+    const panels = await page().getByTestId("panel").count();
+    await page().getByTestId("add-panel").selectOption("table");
+    await page().keyboard.press("/");
+    await page().keyboard.type("p_purge");
+    const row = page().locator('[data-channel="fast.p_purge"].channel');
+    await shown("the channel in the tree", async () => (await row.count()) > 0);
+    await page().keyboard.press("ArrowDown");
+    await page().keyboard.press("Enter");
+    await shown("the channel in the table", async () => (await page().locator('[data-testid="value-row"][data-channel="fast.p_purge"]').count()) > 0);
+    await page().getByTestId("search").fill("");
+    await page().keyboard.press("Escape");
+    await page().keyboard.press("Control+z");
+    await page().keyboard.press("Control+z");
+    expect(await page().getByTestId("panel").count()).toBe(panels);
+  });
+
   it("answers SQL, and an error with its SQLSTATE", async () => {
     await page().keyboard.press("Escape");
     await page().getByTitle("SQL (q)").click();

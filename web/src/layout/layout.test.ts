@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { toCsv } from "../text/csv";
+import { count } from "../text/number";
 import { EMPTY, freeze, fromServer, type Layout, pick, thaw, withMoved, withoutPanel, withPanel } from "./layout";
 import type { Channel, ChannelType } from "../connection/message";
 import { panel } from "./panel";
@@ -105,8 +106,19 @@ describe("trouble", () => {
     ]);
     expect(list[2]!.detail).toBe("a, b, c and 1 more");
   });
+  it("lists what sources lost a moment ago, also of those that are well", () => {
+    const list = troubles(
+      [], [{ name: "fti", status: "ok", rate_hz: 50, lost: 20_286 }, { name: "range", status: "silent", rate_hz: 0, lost: 1 }],
+      ["a"], true, new Map([["fti", 20_286n], ["range", 1n]]),
+    );
+    expect(list.map((t) => [t.what, t.severity])).toEqual([
+      ["source range silent", "warning"], [`source fti lost ${count(20_286)} frames in the last minute`, "watch"],
+      ["source range lost 1 frame in the last minute", "watch"], ["1 watched channel stale", "watch"],
+    ]);
+  });
   it("says nothing of sources when nothing is heard", () => {
-    expect(troubles([], [{ name: "range", status: "silent", rate_hz: 0, lost: 0 }], ["a"], false)).toEqual([]);
+    const range = { name: "range", status: "silent" as const, rate_hz: 0, lost: 0 };
+    expect(troubles([], [range], ["a"], false, new Map([["range", 5n]]))).toEqual([]);
   });
 });
 

@@ -18,6 +18,11 @@ export function unitsOf(channels: Channel[], axisOf: ReadonlyMap<number, number>
     [...new Set(channels.filter((c) => axisOf.get(c.id) === axis).map((c) => c.unit))].filter((u) => u !== "").join(", "));
 }
 
+/** Those of the channels that are drawn. */
+export function drawnOf(axisOf: ReadonlyMap<number, number>, hidden: ReadonlySet<number>): ReadonlyMap<number, number> {
+  return hidden.size === 0 ? axisOf : new Map([...axisOf].filter(([id]) => !hidden.has(id)));
+}
+
 /** Min and max that an axis must show between two times; min is above max where there is nothing to show. */
 export function extentOn(
   axis: number, axisOf: ReadonlyMap<number, number>, series: ReadonlyMap<number, Series>, from: number, to: number,

@@ -5,7 +5,6 @@ import type { Channel } from "../connection/message";
 import { theme } from "./theme";
 import { timeTicks } from "./ticks";
 import { type Segment, Tints } from "../state/track";
-import { shortNames } from "../state/tree";
 
 const AXIS_HEIGHT_PX = 24;
 const CHAR_PX = 6.7;
@@ -26,8 +25,8 @@ export interface BarsFrame {
   live: boolean;
   stale: ReadonlySet<number>;
   labelPx: number;
-  /** All channels on the screen, from which those here must be told apart. */
-  beside: readonly Channel[];
+  /** As much of each name as tells it from all others. */
+  shortNames: (channels: readonly Channel[]) => string[];
 }
 
 /** Left and right edge of the time axis in a canvas of a width, px. */
@@ -82,7 +81,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     ctx.fillText(tick.label, px, bottom + 6);
   }
 
-  const names = shortNames(feed.channels, frame.beside);
+  const names = frame.shortNames(feed.channels);
   const { rowPx, barPx } = rowsOf(height, feed.channels.length);
   feed.channels.forEach((channel, i) => {
     const top = TOP_PX + i * rowPx + (rowPx - barPx) / 2;

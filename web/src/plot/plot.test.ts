@@ -78,7 +78,7 @@ function feed(...channels: Channel[]): Feed {
 }
 const frame = (of: Feed, more: object = {}) => ({
   feed: of, axes: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
-  stale: new Set<number>(), ...more,
+  stale: new Set<number>(), hidden: new Set<number>(), ...more,
 });
 const newest = () => made.at(-1)! as unknown as { options: Options; data: unknown; size: unknown; ctx: ReturnType<typeof recorder>; cursor: { left: number } };
 /** Draws as uPlot would, and answers what came onto the canvas. */
@@ -229,12 +229,51 @@ describe("what a plot draws", () => {
   });
   it("is a line for each event in sight, in the colour of its level, with its name", () => {
     const one = plot();
-    one.draw(frame(new Feed(0n, 60, false), {
+    one.draw(frame(feed(channel(1, "")), {
       events: [{ time: "10000000000", text: "hold", level: "critical" }, { time: "70000000000", text: "later", level: "info" }],
     }));
     const calls = painted();
-    expect(calls.filter((c) => c.name === "moveTo").map((c) => [c.args, c.stroke])).toEqual([[[64, 25], "crit"]]);
+    expect(calls.filter((c) => c.name === "moveTo" && c.stroke === "crit").map((c) => c.args)).toEqual([[64, 25]]);
     expect(calls.filter((c) => c.name === "fillText" && c.args[0] !== "").map((c) => c.args[0])).toEqual(["hold"]);
+  });
+  it("is nothing that would cover the words on what to do where there is no channel yet, and no made-up numbers", () => {
+    const one = plot();
+    const events = [{ time: "10000000000", text: "hold", level: "critical" }];
+    const numbers = () => {
+      const axis = newest().options.axes[1]!;
+      return [axis.splits(newest()), axis.values()].map((all) => all.length);
+    };
+    one.draw(frame(new Feed(0n, 60, false), { events }));
+    expect(painted().filter((c) => ["moveTo", "lineTo"].includes(c.name) || (c.name === "fillText" && c.args[0] !== ""))).toEqual([]);
+    expect(numbers()).toEqual([0, 0]);
+    expect(newest().options.axes[0]!.splits(newest()).length).toBeGreaterThan(1);
+    // A channel without a value in sight has no numbers either, until it has one, and keeps them then.
+    const silent = new Feed(0n, 60, false);
+    silent.past([channel(1, "")], []);
+    one.draw(frame(silent, { events }));
+    expect(numbers()).toEqual([0, 0]);
+    expect(painted().some((c) => c.name === "fillText" && c.args[0] === "hold")).toBe(true);
+    one.draw(frame(feed(channel(1, ""))));
+    expect(numbers()[0]).toBeGreaterThan(1);
+    one.draw(frame(silent));
+    expect(numbers()[0]).toBeGreaterThan(1);
+    // The last channel left.
+    one.draw(frame(new Feed(0n, 60, false)));
+    expect(numbers()).toEqual([0, 0]);
+  });
+  it("is without what is hidden, in an axis that fits the others, whose colours stay", () => {
+    const one = plot();
+    const both = feed(channel(1, "bar"), channel(2, "bar"));
+    const colours = () => [...new Set(painted().filter((c) => c.name === "lineTo").map((c) => c.stroke))];
+    one.draw(frame(both, { hidden: new Set([1]) }));
+    expect(colours()).toEqual(["c2"]);
+    expect(newest().options.scales.y0!.range()[1]).toBeLessThan(2);
+    one.draw(frame(both));
+    expect(colours()).toEqual(["c1", "c2"]);
+    expect(newest().options.scales.y0!.range()[1]).toBeGreaterThanOrEqual(50);
+    const range = newest().options.scales.y0!.range();
+    one.draw(frame(both, { hidden: new Set([1, 2]) }));
+    expect([colours(), newest().options.scales.y0!.range()]).toEqual([[], range]);
   });
   it("is a shade for each gap in sight, three pixels wide at least", () => {
     const one = plot();

@@ -1,7 +1,7 @@
 // One plot: lines with their min/max band, gaps as shaded breaks, events as named lines, the newest value as a
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
-import { axesOf, extentOn, type Sides, unitsOf } from "./axes";
+import { axesOf, drawnOf, extentOn, type Sides, unitsOf } from "./axes";
 import type { Countdown } from "../text/countdown";
 import type { Feed } from "../state/feed";
 import { type Bound, type Bounded, boundLines, type Box, paintBounds } from "./limits";
@@ -41,6 +41,8 @@ export interface Frame {
   names: ReadonlyMap<number, string>;
   /** Channels whose newest value is stale: drawn grey. */
   stale: ReadonlySet<number>;
+  /** Channels that are not drawn, and that the axes need not fit. */
+  hidden: ReadonlySet<number>;
 }
 
 /** Colour of the i-th series; from the seventh on the line is dashed. */
@@ -129,9 +131,10 @@ export class Plot {
   }
 
   private fit(): void {
-    const { now, spanS } = this.frame!;
+    const { now, spanS, hidden } = this.frame!;
+    const drawn = drawnOf(this.axisOf, hidden);
     for (let axis = 0; axis < this.units.length; axis++) {
-      const { min, max } = extentOn(axis, this.axisOf, this.feed.series, now - spanS, now);
+      const { min, max } = extentOn(axis, drawn, this.feed.series, now - spanS, now);
       this.ranges[axis]!.fit(min, max);
     }
   }
@@ -194,6 +197,11 @@ export class Plot {
     return new uPlot(options, data as uPlot.AlignedData, this.host);
   }
 
+  /** Whether there is no channel to draw: the panel says what to do about it, and nothing is drawn over its words. */
+  private get isEmpty(): boolean {
+    return (this.feed?.channels.length ?? 0) === 0;
+  }
+
   private xRange(): [number, number] {
     return this.frame ? [this.frame.now - this.frame.spanS, this.frame.now] : [0, 1];
   }
@@ -221,6 +229,8 @@ export class Plot {
   }
 
   private valueSplits(u: uPlot, index: number): Tick[] {
+    // Where no value was ever in sight, numbers would be made up.
+    if (this.isEmpty || !this.ranges[index]?.isKnown) return [];
     const [min, max] = this.yRange(index);
     return valueTicks(min, max, u.bbox.height / devicePixelRatio, 36);
   }
@@ -262,7 +272,7 @@ export class Plot {
     this.feed.channels.forEach((channel, i) => {
       const series = this.feed.series.get(channel.id);
       const range = this.ranges[this.axisOf.get(channel.id) ?? 0];
-      if (!series || series.length === 0 || !range) return;
+      if (!series || series.length === 0 || !range || frame.hidden.has(channel.id)) return;
       const pen: Pen = {
         begin: Math.max(0, series.indexAt(frame.now - frame.spanS)),
         silence: this.feed.silenceS(channel),
@@ -314,7 +324,7 @@ export class Plot {
     const ratio = devicePixelRatio;
     ctx.font = `${LABEL_PX * ratio}px ${t.ui}`;
     ctx.textBaseline = "top";
-    const lines = eventLines(frame.events, this.feed.origin, frame.now - frame.spanS, frame.now, (s) => u.valToPos(s, "x", true));
+    const lines = eventLines(this.isEmpty ? [] : frame.events, this.feed.origin, frame.now - frame.spanS, frame.now, (s) => u.valToPos(s, "x", true));
     ctx.globalAlpha = 0.85;
     ctx.lineWidth = ratio;
     for (const { event, x } of lines) {

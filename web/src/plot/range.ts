@@ -18,6 +18,11 @@ export class ValueRange {
   max = 1;
   private known = false;
 
+  /** Whether it fits any data: before, its ends are no values. */
+  get isKnown(): boolean {
+    return this.known;
+  }
+
   clear(): void {
     this.known = false;
   }

@@ -1,6 +1,6 @@
 // The channels of the server, loaded again when there are others.
 import type { Channel } from "../connection/message";
-import { sortChannels } from "./tree";
+import { sortChannels, Twins } from "./tree";
 
 /** New channels come in crowds: time between two loads of the catalog. */
 const PAUSE_MS = 500;
@@ -13,6 +13,8 @@ export interface CatalogRequests {
 
 export class Catalog {
   channels = $state.raw<Channel[]>([]);
+  /** What tells each from those of the same table and name: looked for anew when there are other channels. */
+  readonly twins = $derived(new Twins(this.channels));
   /** Whether the channels were loaded once. */
   isKnown = $state(false);
   private version = "";

@@ -9,6 +9,7 @@ import type { Feed } from "./feed";
 import { Lately } from "./lately";
 import { Liveness, type Mode } from "./liveness";
 import { Losses } from "./losses";
+import { LostFrames } from "./lostframes";
 import type {
   Alarm, Channel, Event, Gap, Heartbeat, Limit, PlaybackState, ServerMessage, ServerView, SourceStatus, Subscribe,
   WireValue,
@@ -24,6 +25,7 @@ import type { Stream } from "../connection/stream";
 import { secondsBetween, secondsNs, utc } from "../text/time";
 import { told } from "../text/told";
 import { sound } from "./tone";
+import { shortNames } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 import { type Latest, Values } from "./values";
 import { some } from "./verdict";
@@ -129,6 +131,11 @@ class Live {
 
   get channels(): Channel[] {
     return this.catalog.channels;
+  }
+
+  /** As much of each name as tells it from those beside it, on the screen, and from its twins in the catalog. */
+  shortNames(channels: readonly Channel[]): string[] {
+    return shortNames(channels, this.watchedChannels, this.catalog.twins);
   }
 
   get view(): ServerView | null {
@@ -447,6 +454,7 @@ class Live {
         this.epoch = message.epoch;
         this.spoken = message;
         this.liveness.heartbeat(BigInt(message.time), ms);
+        this.lostFrames.heard(BigInt(message.time), message.sources);
         this.marks.ingestDropped(BigInt(message.ingest_dropped), ms);
         // Also of channels that no panel shows.
         if (message.last_data !== null) this.received(BigInt(message.last_data), BigInt(message.time));
@@ -524,6 +532,7 @@ class Live {
     if (this.origin === 0n) this.origin = time;
     if (this.epoch !== store.epoch || this.store !== store.origin) {
       this.values.rates.restart();
+      this.lostFrames.forget();
       // Of another store, or of rows that may have gone back: a picture that stands keeps it until it goes on.
       this.isOther = true;
       if (this.shows === "live") this.forget();
@@ -539,6 +548,7 @@ class Live {
   }
 
   private readonly lately = new Lately(api, () => performance.now(), () => this.showLately());
+  private readonly lostFrames = new LostFrames();
   /** What this connection lost. */
   private losses = new Losses();
 
@@ -623,7 +633,8 @@ class Live {
         if (this.values.age(c, now, true).stale) stale.push(c.name);
       }
     }
-    this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive);
+    const lost = this.lostFrames.lastMinute(this.serverNow(), this.gaps);
+    this.troubles = troubles(banners, this.heartbeat?.sources ?? [], stale, this.isLive, lost);
     if (this.replay) this.alarmsThen = this.replay.alarms();
     this.shownAt = this.now();
     this.pulse++;

@@ -1,6 +1,7 @@
 // What is wrong, in the order in which an operator must know it.
 import type { Banner } from "./banner";
 import type { SourceBrief } from "../connection/message";
+import { count } from "../text/number";
 
 export interface Trouble {
   key: string;
@@ -9,7 +10,10 @@ export interface Trouble {
   detail: string;
 }
 
-export function troubles(banners: Banner[], sources: SourceBrief[], staleWatched: string[], live: boolean): Trouble[] {
+/** `lost`: frames that sources lost in the last minute. */
+export function troubles(
+  banners: Banner[], sources: SourceBrief[], staleWatched: string[], live: boolean, lost: ReadonlyMap<string, bigint> = new Map(),
+): Trouble[] {
   const list: Trouble[] = banners.map((b) => {
     const [what, ...detail] = b.text.split(" · ");
     return { key: b.id, severity: b.severity, what: what ?? b.id, detail: detail.join(" · ") };
@@ -28,6 +32,14 @@ export function troubles(banners: Banner[], sources: SourceBrief[], staleWatched
         dropping: "frames lost before decoding",
         disconnected: "the PLC does not answer; the events say why",
       }[source.status],
+    });
+  }
+  for (const [name, frames] of lost) {
+    list.push({
+      key: `lost ${name}`,
+      severity: "watch",
+      what: `source ${name} lost ${count(frames)} ${frames === 1n ? "frame" : "frames"} in the last minute`,
+      detail: "the gaps say when, and why",
     });
   }
   if (staleWatched.length > 0) {
