@@ -1,5 +1,5 @@
-//! The append side: everything that one short lock guards. Frames become rows of open chunks and, the same
-//! words, records of the unit that the next commit writes.
+//! The append side: all state behind one briefly held lock. A frame becomes a row of an open chunk and a record, of the
+//! same words, in the unit that the next commit writes.
 
 pub(crate) mod catalog_room;
 pub(crate) mod chunk;
@@ -45,23 +45,24 @@ use crate::model::limits::FRAME_BYTES_MAX;
 use crate::model::row::{RowScratch, RowShape, Stamps, is_time};
 use crate::{Refusal, Reject};
 
-/// A part of a segment that a stream's definition, a frame, or a chunk of rows may take: so that a block with all that
-/// its footer says of it finds room in an empty one.
+/// Divisor of a segment's size that bounds a stream's definition, a frame and a chunk of rows, so that a block and its
+/// entries in the footer fit into an empty segment.
 const PART_OF_SEGMENT: u64 = 8;
 
-/// What became of a frame: its row, none for a duplicate. It stays in registers, as what makes it is inlined: read
-/// back from memory it waited for all words of the row to get there first, a tenth of the time of an append.
+/// Outcome of appending a frame: its row, or `None` for a duplicate. The functions that return it are inlined, which
+/// keeps it in registers: reading it back from memory waited until all words of the row were there, a tenth of the time
+/// of an append.
 pub(crate) type Taken = Result<Option<u64>, Box<Reject>>;
 
-/// The row of a frame that needs none: what is stored stands for it.
+/// Row number returned for a frame that needs no row because the stored values represent it.
 pub(crate) const REDUCED: u64 = u64::MAX;
 
-/// What the append side keeps of a stream.
+/// State of a stream on the append side.
 pub(crate) struct StreamWriter {
     pub(crate) slot: Arc<StreamSlot>,
     pub(crate) history: Arc<ShapeHistory>,
     pub(crate) shape: Arc<RowShape>,
-    /// Number of that shape.
+    /// Number of `shape` in the stream's history.
     pub(crate) shape_number: u16,
     pub(crate) source_clock: bool,
     /// The chunk that takes the next row, if any.
@@ -74,49 +75,49 @@ pub(crate) struct StreamWriter {
     /// Pending commit in which it was last marked dirty.
     pub(crate) dirty: u64,
     pub(crate) tracker: Option<Box<SequenceTracker>>,
-    /// Whether it waits to be sealed.
+    /// Whether the stream is queued for sealing.
     pub(crate) due: bool,
     /// Serial of its definition in the checkpoint.
     pub(crate) saved_serial: Option<u32>,
-    /// Newest `time`, of streams whose `time` is the source's.
+    /// Newest `time`; kept only for streams whose `time` is the source time.
     pub(crate) newest_time: i64,
-    /// What was sealed lately of such a stream.
+    /// Hashes of recently sealed rows of such a stream.
     pub(crate) recent: Option<Box<RecentRows>>,
-    /// If any of its channels has a reduction.
+    /// Reduction state, if any channel has a reduction.
     pub(crate) reducer: Option<Box<Reducer>>,
     pub(crate) counts: Counts,
 }
 
 impl StreamWriter {
-    /// Which of a frame's stamps is its `time`.
+    /// Returns the stamp that is a frame's `time`.
     pub(crate) fn time_of(&self, (receive, source): Stamps) -> i64 {
         source.filter(|_| self.source_clock).unwrap_or(receive)
     }
 }
 
-/// The tracker of a stream whose sequence nothing is known of.
+/// Makes the tracker of a stream whose past sequences are unknown.
 pub(crate) fn new_tracker(slot: &StreamSlot) -> Box<SequenceTracker> {
     Box::new(SequenceTracker::new(slot.stream.load().sequence_modulus.unwrap_or(1 << 32)))
 }
 
-/// Everything behind the append lock: parts that change what is theirs, and appending, which couples them.
+/// Everything behind the append lock: parts that each own their state, and the append path that connects them.
 pub(crate) struct Writer {
     pub(crate) streams: StreamRegistry,
     pub(crate) groups: Groups,
     pub(crate) catalog_room: CatalogRoom,
-    /// Records of the commit to come.
+    /// Records of the next commit.
     pub(crate) unit: PendingUnit,
     /// Rows that may not be in a segment yet.
     pub(crate) open: OpenChunks,
     /// Gaps found since the last commit.
     pub(crate) gaps: GapsFound,
-    /// Whether frames are taken.
+    /// Whether frames are accepted.
     pub(crate) gate: Gate,
-    /// The row under way.
+    /// Row being encoded.
     scratch: RowScratch,
-    /// Most bytes of one frame's record.
+    /// Max bytes of one frame's record.
     frame_max: usize,
-    /// A `time` further ahead of its reception is counted.
+    /// Max nanoseconds by which a `time` may be ahead of its reception before it is counted as in the future.
     max_future_ns: i64,
 }
 
@@ -136,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Says how large the log's ring and segments are.
+    /// Sets the limits that follow from the size of the log's ring and of segments.
     pub(crate) fn set_sizes(&mut self, ring_bytes: u64, space: &Space) {
         let ring = usize::try_from(ring_bytes).unwrap_or(usize::MAX);
         let part = (space.segment_bytes / PART_OF_SEGMENT) as usize;
@@ -147,15 +148,15 @@ impl Writer {
         self.groups.set_gaps_apart(space.fixed.is_none());
     }
 
-    /// Takes frames from now on: everything that recovery found is there.
+    /// Starts accepting frames after recovery has restored everything it found.
     pub(crate) fn begin(&mut self, max_future_ns: i64, now: i64) {
         self.max_future_ns = max_future_ns;
         self.settle_held(now);
-        // What was made room for by an eighth at a time.
+        // The list grew by an eighth at a time and may have spare capacity.
         self.streams.shrink_to_fit();
     }
 
-    /// Appends one frame. `told`: whoever sent it is told when it is refused, and may send it again.
+    /// Appends one frame. `told`: the sender is notified if the frame is refused, and may send it again.
     #[inline(always)]
     pub(crate) fn append(&mut self, frame: &FrameRef<'_>, now: i64, told: bool) -> Taken {
         let taken = self.offer(frame, now, told);
@@ -165,7 +166,8 @@ impl Writer {
         taken
     }
 
-    /// As [`Writer::append`], but a frame that finds the log full is not counted: it comes again.
+    /// Appends a frame like [`Writer::append`], but does not count one that finds the log full: it will be offered
+    /// again.
     #[inline(always)]
     pub(crate) fn offer(&mut self, frame: &FrameRef<'_>, now: i64, told: bool) -> Taken {
         let head = frame.head();
@@ -216,7 +218,8 @@ impl Writer {
             let stream = stream.slot.stream.load().key.to_string();
             return Err(Box::new(Reject::TooLarge { stream, size_bytes: size }));
         }
-        // With reductions there may be a row and a record of what is held, and room kept free for the row of that.
+        // With reductions, a frame may add a row and a record of a held frame, and needs room kept free for that
+        // frame's row.
         let size = if stream.reducer.is_some() { 2 * size + 128 } else { size };
         if !self.unit.has_room(size) {
             self.unit.want(size);
@@ -271,13 +274,13 @@ impl Writer {
         Ok(Some(row))
     }
 
-    /// Puts the scratch row into the open chunk of a stream; returns its ordinal.
+    /// Puts the scratch row into the open chunk of a stream. Returns its ordinal.
     #[inline]
     fn push_row(&mut self, id: u32, now: i64) -> u64 {
         self.open.push_row((id, &mut self.streams[id]), &self.scratch, self.unit.head(), now)
     }
 
-    /// Puts a row back: of the log, or of a held frame. Rows below what is sealed are skipped by the caller.
+    /// Puts back a row of the log or of a held frame. The caller skips rows that are already sealed.
     pub(crate) fn restore(&mut self, id: u32, shape: u16, row: &mut Vec<u64>, text: &mut Vec<u8>, now: i64) {
         std::mem::swap(&mut self.scratch.words, row);
         std::mem::swap(&mut self.scratch.text, text);
@@ -290,7 +293,7 @@ impl Writer {
             self.push_row(id, now);
             return;
         }
-        // Written under an older layout: a chunk of that shape.
+        // Written under an older layout, the row needs a chunk of that shape.
         let older = self.streams.older_shape(id, shape);
         let stream = &mut self.streams[id];
         let current = std::mem::replace(&mut stream.shape, older);

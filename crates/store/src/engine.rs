@@ -1,4 +1,4 @@
-//! The engine: what appends, commits, upkeep and readers of one store share.
+//! The engine: the state that appends, commits, upkeep and readers of one store share.
 
 pub(crate) mod commit;
 
@@ -21,7 +21,8 @@ use crate::model::refusal::Refusal;
 use crate::read::shared::Shared;
 use crate::segment::directory::file_name;
 
-/// What one opening of a store works with; upkeep has what is its own in the [`Sealer`](crate::upkeep::sealer::Sealer).
+/// Everything that one opening of a store works with; upkeep's own state is in the
+/// [`Sealer`](crate::upkeep::sealer::Sealer).
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disk: Arc<dyn Disk>,
@@ -30,11 +31,11 @@ pub(crate) struct Engine {
     pub(crate) epoch: u32,
     pub(crate) report: RecoveryReport,
     pub(crate) writer: Mutex<Writer>,
-    /// Held during a commit.
+    /// The log's end, locked during a commit.
     pub(crate) log: Mutex<Committer>,
-    /// Held shared while a blob is written or synced, and exclusively while the store is closed.
+    /// Lock held shared while a blob is written or synced, and exclusively while the store is being closed.
     pub(crate) blob_gate: RwLock<()>,
-    /// Where each unit of the log begins, oldest first: where its tail can move to.
+    /// Start of each unit of the log, oldest first: the positions that its tail can move to.
     pub(crate) links: Mutex<VecDeque<Link>>,
     pub(crate) log_bytes: u64,
     pub(crate) space: Space,
@@ -45,29 +46,31 @@ pub(crate) struct Engine {
     pub(crate) void_commits: Mutex<std::ops::Range<u64>>,
     pub(crate) waiting: Mutex<Option<Refusal>>,
     pub(crate) condition: Condvar,
-    /// Being closed, or closed: nobody but who closes it writes any more.
+    /// Whether it is closed or being closed; then only the closing thread writes.
     pub(crate) closed: AtomicBool,
-    /// Held while the store is closed.
+    /// Lock held while the store is being closed.
     pub(crate) closing: Mutex<()>,
-    /// Keeps other processes out until the store is closed or dropped.
+    /// Lock that keeps other processes out until the store is closed or dropped.
     pub(crate) lock: Mutex<Option<Box<dyn Send + Sync>>>,
-    /// What tells the folder from another.
+    /// Identity that tells the folder from another one.
     pub(crate) identity: u64,
 }
 
 impl Engine {
-    /// Why nothing can be written any more, if so. Asked for while the lock is held under which one writes.
+    /// Returns why nothing can be written any more, or `None`. A caller that writes asks while it holds the lock under
+    /// which it does.
     pub(crate) fn poison(&self) -> Option<Refusal> {
         let refusal = self.waiting.lock().clone();
         refusal.or_else(|| self.closed.load(Ordering::Acquire).then_some(Refusal::Closed))
     }
 
-    /// What may be dropped of each retention group.
+    /// Returns what may be dropped of each retention group.
     pub(crate) fn policies(&self) -> Vec<Policy> {
         self.writer.lock().groups.policies(self.committed.load(Ordering::Acquire))
     }
 
-    /// After a failed write or sync nothing is written any more: what the disk holds is for recovery to see.
+    /// Poisons the store after a failed write or sync, so that nothing more is written: recovery has to see what the
+    /// disk holds.
     pub(crate) fn poisoned(&self, error: &std::io::Error) -> Refusal {
         let mut waiting = self.waiting.lock();
         let refusal = waiting.get_or_insert(Refusal::Poisoned(error.to_string())).clone();
@@ -75,7 +78,7 @@ impl Engine {
         drop(waiting);
         // Recovery must not take for durable what only the cache holds.
         if !mutant::is_active(Mutant::KeepCached) {
-            // What a segment that is sealed holds was synced before it was sealed.
+            // Sealed segments were synced before they were sealed.
             let open = self.shared.segments.load();
             let open = open.lists().flat_map(|(_, segments)| segments.open()).map(|segment| file_name(segment.id));
             let beside = [names::LOG, names::SUPERBLOCK, names::RECENT].into_iter().chain(names::CHECKPOINTS);
@@ -88,7 +91,7 @@ impl Engine {
         Refusal::Unwritable(format!("{}: {error}", self.disk.path()))
     }
 
-    /// Refuses a folder that is not the one that was opened.
+    /// Checks that the folder is still the one that was opened.
     pub(crate) fn check_there(&self) -> std::io::Result<()> {
         if self.space.fixed.is_some() {
             return Ok(());

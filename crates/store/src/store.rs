@@ -1,4 +1,4 @@
-//! The store's face: what sources, live, query and server call.
+//! The store's interface, which sources, live, query and server call.
 
 pub(crate) mod blob_writer;
 pub(crate) mod figures;
@@ -36,20 +36,20 @@ use crate::store::fixed::disk_of;
 use crate::upkeep::sealer::Sealer;
 use crate::*;
 
-/// Streams beyond `max_streams` that are the store's own.
+/// Number of the store's own streams that may exist beyond `max_streams`.
 const INTERNAL_STREAMS: u32 = 64;
 
 /// The embedded store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) engine: Arc<Engine>,
-    /// Held by whoever seals, checkpoints and expires.
+    /// State of upkeep, locked by the caller that seals, checkpoints or expires.
     pub(crate) sealer: Arc<Mutex<Sealer>>,
 }
 
 impl Store {
-    /// Opens the store of a folder, or makes one; or opens the store of a fixed size that a file or block device holds:
-    /// see [`Store::create_fixed`]. `now` is nanoseconds since 1970 UTC.
+    /// Opens the store of a folder, or creates one; or opens the store of a fixed size that a file or block device
+    /// holds: see [`Store::create_fixed`]. `now` is nanoseconds since 1970 UTC.
     ///
     /// # Errors
     /// [`OpenError`]: it is in use, newer, a copy, cut short, damaged, or the disk refuses.
@@ -57,8 +57,8 @@ impl Store {
         Store::open_on(disk_of(path)?, options, now)
     }
 
-    /// Opens a store that was there before, as after a failure of its disk: where it is gone, nothing is made in its
-    /// place. `origin` says which it is.
+    /// Opens a store again, as after a failure of its disk. If it is gone, none is created in its place. `origin` says
+    /// which it is.
     ///
     /// # Errors
     /// As [`Store::open`]; [`OpenError::Gone`]: there is no store, or another one.
@@ -83,8 +83,8 @@ impl Store {
         }
     }
 
-    /// Gives the copy of a store an origin of its own, so that its rows are never taken for the other's.
-    /// Returns the new origin.
+    /// Gives the copy of a store an origin of its own, so that its rows are never taken for those of the other. Returns
+    /// the new origin.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -110,7 +110,7 @@ impl Store {
             None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
         };
         let opened = recovery::open(&disk, &options, &space, &mut writer, now);
-        // What a write or sync failed to make durable must not be found by the next opening.
+        // Data that a failed write or sync did not make durable must not be found by the next opening.
         let opened = opened.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let settle_age_ns = i64::try_from(options.settle_age.as_nanos()).unwrap_or(i64::MAX);
@@ -128,7 +128,7 @@ impl Store {
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
         sealer.ages.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
         if let Some(fixed) = space.fixed {
-            // What the region has room for, with what names each list.
+            // The rest of the region is for the heads of the lists.
             sealer.sealing.set_recent_max((fixed.recent_bytes / 4 * 3).max(256 << 10) as usize);
         }
         for segment in opened.changed_segments {
@@ -169,27 +169,27 @@ impl Store {
         Ok(Store { engine: Arc::new(engine), sealer: Arc::new(Mutex::new(sealer)) })
     }
 
-    /// Adds what was found damaged before recovery.
+    /// Adds damage that was found before recovery.
     pub(crate) fn add_damage(&mut self, damage: Vec<Damage>) {
         if let Some(engine) = Arc::get_mut(&mut self.engine) {
             engine.report.damaged.splice(..0, damage);
         }
     }
 
-    /// Takes nothing more: it is read.
+    /// Commits, then refuses all writes, for a store that is only read.
     pub(crate) fn into_read_only(self, now: i64) -> Store {
-        // What recovery found lost is seen in `strongback.gaps`; where the log has no room for it, in the report alone.
+        // Losses that recovery found are in `strongback.gaps`; if the log has no room for them, in the report alone.
         let _ = self.commit(now);
         self.engine.waiting.lock().get_or_insert(Refusal::Closed);
         self
     }
 
-    /// What opening found.
+    /// Returns what opening found.
     pub fn recovery(&self) -> RecoveryReport {
         self.engine.report.clone()
     }
 
-    /// Random id made with the store.
+    /// Returns the random id made with the store.
     pub fn origin(&self) -> u128 {
         self.engine.origin
     }
@@ -199,7 +199,7 @@ impl Store {
         self.engine.epoch
     }
 
-    /// Returns the version of the catalog now: a counter, whatever the number of streams.
+    /// Returns the current version of the catalog: a counter, read at the same cost whatever the number of streams.
     pub fn catalog_version(&self) -> u64 {
         self.engine.shared.catalog_version.load(Ordering::Acquire)
     }
@@ -223,8 +223,8 @@ impl Store {
         self.engine.writer.lock().resolve(spec, false, now)
     }
 
-    /// As [`Store::resolve`], for the program's own tables under `strongback.` (events): they belong to a
-    /// retention group that is never the victim.
+    /// Resolves a spec like [`Store::resolve`], for the program's own tables under `strongback.` (events). They belong
+    /// to a retention group that is never dropped for others.
     ///
     /// # Errors
     /// As [`Store::resolve`].
@@ -253,8 +253,8 @@ impl Store {
     }
 
     /// Appends frames for a caller that retries those rejected because the log was full. Such rejections are not
-    /// counted, so each frame counts once. After the first one the rest of the batch is rejected as well, so the accepted
-    /// frames are a prefix of the batch and keep their order.
+    /// counted, so each frame counts once. After the first one the rest of the batch is rejected as well, so the
+    /// accepted frames are a prefix of the batch and keep their order.
     pub fn offer(&self, batch: &FrameBatch, now: i64) -> Appended {
         self.each(batch, now, true, Writer::offer)
     }
@@ -293,7 +293,7 @@ impl Store {
                 }
             }
         }
-        // With nothing that waits, what its frames repeat is in the commit before.
+        // If no record is pending, the frames that these repeat are in the commit before.
         let commit =
             if mutant::is_active(Mutant::NameNextCommit) { writer.unit.number() } else { writer.unit.newest_commit() };
         Appended { outcomes, commit: CommitNumber(commit) }
@@ -307,8 +307,8 @@ impl Store {
         }
     }
 
-    /// Makes everything appended so far durable. Call it from one thread, at a fixed interval and whenever someone waits
-    /// for durability. Returns at once if nothing is new.
+    /// Makes everything appended so far durable. Call it from one thread, at a fixed interval and whenever a caller
+    /// waits for durability. Returns at once if nothing is new.
     ///
     /// # Errors
     /// [`Refusal::DiskFull`] and [`Refusal::Unwritable`] are temporary: appended frames are kept, and a later commit
@@ -322,12 +322,12 @@ impl Store {
         CommitNumber(self.engine.committed.load(Ordering::Acquire))
     }
 
-    /// Waits on a condition variable until a commit is durable, the store refuses, or the time is over
-    /// (false). For threads; async callers use their own watch around `commit`.
+    /// Waits until a commit is durable, the store refuses, or the time is over (false). Blocks the thread on a
+    /// condition variable; async callers use their own watch around `commit`.
     ///
     /// # Errors
-    /// The store was poisoned or closed before the commit was durable; also where this is the store that took over from that
-    /// one ([`Store::take_over`]): it gives out none of its numbers again.
+    /// The store was poisoned or closed before the commit was durable, or this store took over from such a one
+    /// ([`Store::take_over`]): it gives out none of its numbers again.
     pub fn wait_committed(&self, commit: CommitNumber, timeout: Duration) -> Result<bool, Refusal> {
         if self.engine.void_commits.lock().contains(&commit.0) {
             return Err(Refusal::Poisoned("the disk failed before the commit was durable".to_owned()));
@@ -347,18 +347,18 @@ impl Store {
         }
     }
 
-    /// Next row of a stream that is not yet durable: rows below are final.
+    /// Returns the next row of a stream that is not yet durable; rows below it are final.
     pub fn committed_row(&self, stream: StreamId) -> u64 {
         self.engine.shared.slots.get(stream).map_or(0, |slot| slot.committed_row.load(Ordering::Acquire))
     }
 
-    /// Rows of a stream that were there when this epoch began: what earlier epochs left durable.
+    /// Returns the number of rows that a stream had when this epoch began: those that earlier epochs left durable.
     pub fn opened_row(&self, stream: StreamId) -> u64 {
         self.engine.writer.lock().streams.get(stream.0).map_or(0, |s| s.opened_row)
     }
 
-    /// Seals, checkpoints and expires in slices of about 1 ms; returns whether more is waiting. Call it from
-    /// a second thread.
+    /// Seals, checkpoints and expires in slices of about 1 ms. Returns whether more is waiting. Call it from a second
+    /// thread.
     ///
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
@@ -366,9 +366,10 @@ impl Store {
         self.tend(now, None)
     }
 
-    /// As [`Store::maintain`], with a steady clock beside `now`: one that nobody sets and that goes on while the system
-    /// sleeps, counted from any instant (on Linux `CLOCK_BOOTTIME`). By it leaps of `now` are known for certain, and so
-    /// is how long views are held; without it the steps of `now` of up to a minute are taken for time that passed.
+    /// Maintains like [`Store::maintain`], with a steady clock beside `now`: one that nobody sets and that continues
+    /// while the system sleeps, counted from any instant (on Linux `CLOCK_BOOTTIME`). With it, leaps of `now` are known
+    /// for certain, and so is how long views are held; without it, steps of `now` of up to a minute are taken for time
+    /// that passed.
     ///
     /// # Errors
     /// As [`Store::maintain`].
@@ -376,7 +377,7 @@ impl Store {
         self.tend(now, Some(i64::try_from(steady.as_nanos()).unwrap_or(i64::MAX)))
     }
 
-    /// What is made of the clock that [`Store::maintain`] is called with.
+    /// Returns how far the clock that [`Store::maintain`] is called with is trusted.
     pub fn clock(&self) -> ClockTrust {
         self.sealer.lock().ages.clock.state()
     }
@@ -399,7 +400,7 @@ impl Store {
         match self.engine.check_there().and_then(|()| sealer.slice(&self.engine, now)) {
             Ok(more) => {
                 match self.engine.take_again(now) {
-                    // The log found no space: what may go goes for it.
+                    // The log found no space: drop for it what may be dropped.
                     Err(Refusal::DiskFull) => {
                         return self.pass(&mut sealer, std::io::ErrorKind::StorageFull.into(), now);
                     }
@@ -414,9 +415,9 @@ impl Store {
         }
     }
 
-    /// Rewrites all sealed segments whose blocks are small or poorly packed, however new they are, and returns how many
-    /// it put others in the place of. [`Store::maintain`] does it for what is cold, a little at a time. For another
-    /// thread: others go on meanwhile.
+    /// Rewrites all sealed segments whose blocks are small or poorly packed, however new they are. Returns how many it
+    /// replaced. [`Store::maintain`] does this for cold ones, a little at a time. Call it from another thread: other
+    /// calls continue meanwhile.
     ///
     /// # Errors
     /// A failed write or sync poisons the store: close it and open it again.
@@ -435,7 +436,7 @@ impl Store {
             match sealer.settle_slice(&self.engine, now, true) {
                 Ok(true) => {}
                 Ok(false) => return Ok(sealer.settle.counts.segments - before),
-                // The disk refuses for a time: `maintain` does what is left when it takes again.
+                // The disk refuses for a time: `maintain` does the rest when it accepts writes again.
                 Err(error) if passes(&error) => {
                     sealer.sealing.forget_taken();
                     return Ok(sealer.settle.counts.segments - before);
@@ -445,7 +446,7 @@ impl Store {
         }
     }
 
-    /// Why it takes nothing now, if so.
+    /// Returns why frames are refused now, or `None`.
     pub fn refusal(&self) -> Option<Refusal> {
         if let Some(refusal) = self.engine.poison() {
             return Some(refusal);
@@ -455,24 +456,24 @@ impl Store {
         writer.gate.refusal().or_else(log_full)
     }
 
-    /// Commits, seals, writes a clean checkpoint, and gives the folder free. Further appends are refused.
-    /// A poisoned store only gives the folder free, so that it can be opened again; clones may live on.
+    /// Commits, seals, writes a clean checkpoint, and releases the folder. Further appends are refused. A poisoned
+    /// store only releases the folder, so that it can be opened again; clones may live on.
     ///
-    /// Views of it can be read as long as its files are there. What another opening has removed since is an error for
-    /// each reader, never an answer without those rows.
+    /// Views of it can be read as long as its files are there. If another opening has removed some since, each reader
+    /// gets an error, never an answer without those rows.
     ///
     /// # Errors
     /// The disk failed: what was not committed is lost.
     pub fn close(&self, now: i64) -> Result<(), Refusal> {
         self.engine.shared.paces.tell(Caller::Upkeep, now);
-        // Who closes it a second time waits until it is closed.
+        // A second caller waits until the store is closed.
         let _closing = self.engine.closing.lock();
-        // First: whoever gets a lock from now on leaves the disk alone.
+        // Set first: a caller that gets a lock from now on leaves the disk alone.
         self.engine.closed.store(true, Ordering::Release);
         {
             let mut writer = self.engine.writer.lock();
             writer.flush_gaps(now, true);
-            // Of a store that failed, the next opening finds them in the log: a row here would count as lost.
+            // If the store failed, the next opening finds them in the log: a row here would count as lost.
             if self.engine.waiting.lock().is_none() {
                 writer.flush_all_held(now);
             }
@@ -482,19 +483,20 @@ impl Store {
             let mut sealer = self.sealer.lock();
             sealer.ages.clock.observe_last(now);
             match sealer.seal_all(&self.engine) {
-                // What could not be sealed is in the log, and comes back with it.
+                // Rows that could not be sealed are in the log, and come back with it.
                 Err(error) if passes(&error) => sealer.sealing.forget_taken(),
                 Err(error) => return Err(self.engine.poisoned(&error)),
                 Ok(()) => {}
             }
             {
                 let mut writer = self.engine.writer.lock();
-                // What found no room in a full log does now: it is in the last unit. Nothing else is taken meanwhile.
+                // Gap rows that found no room in a full log find it now, in the last unit. Nothing else is accepted
+                // meanwhile.
                 writer.gate.set_closed(false);
                 writer.flush_gaps(now, true);
                 writer.gate.set_closed(true);
                 if !writer.unit.fits(0, 0) {
-                    // The log is full of what could not be sealed: the next opening finds it as after a cut.
+                    // The log is full of rows that could not be sealed: the next opening finds it as after a cut.
                     return Ok(());
                 }
             }
@@ -515,7 +517,7 @@ impl Store {
             Err(Refusal::Closed) => Ok(()),
             other => other,
         };
-        // Nothing is under way on the disk any more once these two are free.
+        // Once these two locks are free, nothing is under way on the disk any more.
         drop(self.engine.log.lock());
         drop(self.sealer.lock());
         let mut waiting = self.engine.waiting.lock();
@@ -524,24 +526,24 @@ impl Store {
         drop(waiting);
         // Nor is a blob being written.
         drop(self.engine.blob_gate.write());
-        // What is gone from now on was not lost: every reader is told that it cannot be read.
+        // A file that is gone from now on was not lost: every reader gets an error that it cannot be read.
         self.engine.shared.residents.close();
         *self.engine.lock.lock() = None;
         done
     }
 
-    /// An immutable snapshot to read from.
+    /// Returns an immutable snapshot to read from.
     pub fn view(&self) -> View {
         View::new(self.engine.shared.clone())
     }
 
-    /// Counts of a stream.
+    /// Returns the counts of a stream.
     pub fn counts(&self, stream: StreamId) -> Counts {
         self.engine.writer.lock().streams.get(stream.0).map_or_else(Counts::default, |s| s.counts)
     }
 
-    /// What an error of maintenance comes to: one that passes leaves all to be done again, and space is made if there is
-    /// none. Says whether to try again at once.
+    /// Handles an error of maintenance. After a temporary one, the work is done again later, and space is freed if
+    /// there is none. Returns whether to try again at once.
     fn pass(&self, sealer: &mut Sealer, error: std::io::Error, now: i64) -> Result<bool, Refusal> {
         if !passes(&error) {
             return Err(self.engine.poisoned(&error));

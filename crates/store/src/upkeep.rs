@@ -1,4 +1,4 @@
-//! Upkeep: rows leave memory for segments, segments are compacted, and the oldest go.
+//! Upkeep: rows leave memory for segments, segments are compacted, and the oldest are dropped.
 
 pub(crate) mod age;
 pub(crate) mod blobs;

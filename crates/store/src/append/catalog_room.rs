@@ -1,7 +1,7 @@
-//! Room for definitions: a segment's footer must hold those of its streams, and in a store of a fixed size the
-//! checkpoints must hold all of them, with where each stream goes on.
+//! Room for definitions. A segment's footer must hold those of its streams. In a store of a fixed size, the checkpoints
+//! must hold all of them, and the position of each stream.
 //!
-//! Invariant: what is refused here is all that could make a checkpoint larger than its region.
+//! Invariant: everything that could make a checkpoint larger than its region is refused here.
 
 use crate::Reject;
 use crate::append::stream_registry::StreamRegistry;
@@ -13,30 +13,30 @@ use crate::log::checkpoint::{Entries, HEADER_BYTES, Position, SLOT_BYTES};
 use crate::log::record;
 use crate::model::stream::Stream;
 
-/// Bytes that a checkpoint has for the catalog, beside its header and what it says of segments.
+/// Returns the bytes that a checkpoint has for the catalog, beside its header and its segment slots.
 fn room_of(fixed: &FixedSpace) -> u64 {
     fixed.checkpoint_bytes.saturating_sub(HEADER_BYTES as u64 + fixed.slots * SLOT_BYTES)
 }
 
-/// What the catalog takes of the room that there is for it.
+/// Bytes that the catalog takes, and the limits on them.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogRoom {
-    /// What checkpoints hold of the catalog, and the most that they have room for, where that is bounded.
+    /// Bytes of the catalog in checkpoints, and the max that they have room for, if bounded.
     bytes: u64,
     most: Option<u64>,
-    /// Most bytes of a definition.
+    /// Max bytes of a definition.
     definition_max: usize,
-    /// Most bytes of one frame's record.
+    /// Max bytes of one frame's record.
     frame_max: usize,
 }
 
 impl CatalogRoom {
-    /// Sets the most bytes of a definition and of a frame's record, and what a fixed size has room for.
+    /// Sets the max bytes of a definition and of a frame's record, and the catalog's room in a store of a fixed size.
     pub(super) fn set_sizes(&mut self, definition_max: usize, frame_max: usize, fixed: Option<&FixedSpace>) {
         (self.definition_max, self.frame_max, self.most) = (definition_max, frame_max, fixed.map(room_of));
     }
 
-    /// Returns the bytes that a definition takes in checkpoints beyond those of the one before it, where room is bounded.
+    /// Returns how many more bytes a definition takes in checkpoints than the one before it, or 0 if room is unbounded.
     pub(super) fn growth(
         &self,
         (stream, history): (&Stream, &ShapeHistory),
@@ -50,11 +50,11 @@ impl CatalogRoom {
         catalog_bytes(stream, history, group).saturating_sub(known)
     }
 
-    /// Refuses a definition that a segment's footer or the checkpoints have no room for, or of which no frame with all
-    /// its arrays would be taken.
+    /// Refuses a definition that does not fit into a segment's footer or the checkpoints, or whose arrays do not fit
+    /// into a frame.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// Returns `CatalogFull` if there is no room for it, or `ArraysTooLarge` if its arrays exceed a frame's record.
     pub(super) fn check(&self, stream: &Stream, more: u64) -> Result<(), Reject> {
         let too_large = |room_bytes| Reject::CatalogFull { stream: stream.key.to_string(), room_bytes };
         let mut definition = Vec::new();
@@ -75,12 +75,12 @@ impl CatalogRoom {
         }
     }
 
-    /// Takes room that was checked.
+    /// Takes room approved by [`CatalogRoom::check`].
     pub(super) fn take(&mut self, more: u64) {
         self.bytes += more;
     }
 
-    /// Counts what checkpoints hold of the catalog.
+    /// Recounts the bytes that the catalog takes in checkpoints.
     pub(super) fn measure(&mut self, streams: &StreamRegistry, groups: &Groups) {
         if self.most.is_none() {
             return;
@@ -89,7 +89,7 @@ impl CatalogRoom {
         self.bytes = of_streams.sum::<u64>() + groups.saved_bytes(Entries::HEAD_BYTES);
     }
 
-    /// Takes the room for another retention group with a record of these bytes. Returns whether checkpoints have it.
+    /// Takes room for one more retention group with a record of this size. Returns whether checkpoints have it.
     pub(crate) fn take_group(&mut self, record_bytes: usize) -> bool {
         let more = group_bytes(record_bytes);
         let fits = self.most.is_none_or(|room| self.bytes + more <= room);
@@ -97,24 +97,24 @@ impl CatalogRoom {
         fits
     }
 
-    /// Gives back the room for a retention group that was not made.
+    /// Gives back the room for a retention group that was not created.
     pub(crate) fn give_back_group(&mut self, record_bytes: usize) {
         self.bytes -= group_bytes(record_bytes);
     }
 
-    /// Returns what checkpoints hold of the catalog.
+    /// Returns the bytes that the catalog takes in checkpoints.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Bytes that a checkpoint takes for a retention group.
+/// Returns the bytes that a checkpoint takes for a retention group.
 fn group_bytes(record_bytes: usize) -> u64 {
     (Entries::HEAD_BYTES + record_bytes) as u64
 }
 
-/// Most bytes that a checkpoint takes for a stream.
+/// Returns the max bytes that a checkpoint takes for a stream.
 fn catalog_bytes(stream: &Stream, history: &ShapeHistory, group: Group) -> u64 {
     let position = Position::most_bytes(stream.layout.channels.len());
     (2 * Entries::HEAD_BYTES + catalog::encode_stream(stream, history, group).len() + position) as u64

@@ -13,21 +13,21 @@ use crate::model::batch::{Column, ColumnValues};
 use crate::model::row::{RowHead, RowScratch, RowShape, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
 
-/// Rows of the chunks of a stream: few at first, so that 100,000 quiet streams stay small.
+/// Capacities in rows of a stream's successive chunks: few rows at first, so that 100,000 quiet streams stay small.
 const CAPACITIES: [u32; 5] = [4, 16, 64, 256, ROWS_MAX];
 
-/// Most rows of a chunk: a seal takes two of them and leaves the newest in memory for live queries.
+/// Max rows of a chunk. A seal takes two chunks and leaves the newest in memory for live queries.
 const ROWS_MAX: u32 = 512;
 
-/// Bytes beyond which no chunk takes more rows than it must.
+/// Bytes of words, and of texts, at which a chunk takes no more rows; it always takes at least one.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
-/// What a chunk costs beside itself: its reference counts, the stream's list with its place there, and its place in
-/// the order of the log.
+/// Bytes that a chunk costs beyond itself: its reference counts, the stream's list and its entry there, and its place
+/// in the order of the log.
 const BESIDE_BYTES: usize =
     2 * size_of::<usize>() + size_of::<OpenRows>() + 3 * size_of::<usize>() + size_of::<ChunkAt>();
 
-/// A chunk in the order of the log.
+/// Place of a chunk in the order of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkAt {
     pub(crate) position: u64,
@@ -42,14 +42,14 @@ pub(crate) struct Chunk {
     pub(crate) first_row: u64,
     /// Shape of its rows.
     pub(crate) shape: Arc<RowShape>,
-    /// Number of that shape in its stream.
+    /// Number of `shape` in its stream.
     pub(crate) shape_number: u16,
-    /// When its first row was appended, nanoseconds since 1970 UTC.
+    /// Time its first row was appended, nanoseconds since 1970 UTC.
     pub(crate) stored: i64,
     /// Whether `time` is source_time.
     pub(crate) source_clock: bool,
     capacity: u32,
-    /// Bytes of text and arrays with which it is full.
+    /// Bytes of text and arrays beyond which the chunk is full.
     text_max: u32,
     words: Box<[AtomicU64]>,
     texts: Box<[OnceLock<Box<[u8]>>]>,
@@ -62,8 +62,8 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// An empty chunk. `before` is the capacity of the stream's chunk before it, if any; `most_bytes` those beyond which
-    /// it takes no more rows than it must.
+    /// Makes an empty chunk. `before` is the capacity of the stream's previous chunk, if any. `most_bytes` bounds its
+    /// words and its texts, but it takes at least one row.
     pub(crate) fn new(
         first_row: u64,
         shape: (Arc<RowShape>, u16),
@@ -100,28 +100,28 @@ impl Chunk {
         }
     }
 
-    /// Most rows.
+    /// Returns the max number of rows.
     pub(crate) fn capacity(&self) -> u16 {
         self.capacity as u16
     }
 
-    /// Rows published so far.
+    /// Returns the number of rows published so far.
     pub(crate) fn len(&self) -> usize {
         self.published.load(Ordering::Acquire) as usize
     }
 
-    /// Whether it takes no more rows.
+    /// Returns whether it takes no more rows.
     pub(crate) fn is_full(&self) -> bool {
         self.published.load(Ordering::Relaxed) == self.capacity
             || self.text_bytes.load(Ordering::Relaxed) > self.text_max.into()
     }
 
-    /// Ordinal after its last row.
+    /// Returns the ordinal after its last row.
     pub(crate) fn end_row(&self) -> u64 {
         self.first_row + self.len() as u64
     }
 
-    /// Memory it holds.
+    /// Returns the bytes of memory it takes.
     pub(crate) fn size_bytes(&self) -> usize {
         size_of::<Chunk>()
             + BESIDE_BYTES
@@ -130,7 +130,7 @@ impl Chunk {
             + self.text_bytes.load(Ordering::Relaxed) as usize
     }
 
-    /// Adds a row and publishes it. The one writer calls it, on a chunk that is not full.
+    /// Adds a row and publishes it. Only the one writer may call it, on a chunk that is not full.
     pub(crate) fn push(&self, row: &RowScratch, stored: i64) {
         let index = self.published.load(Ordering::Relaxed) as usize;
         let at = index * row.words.len();
@@ -158,17 +158,19 @@ impl Chunk {
         self.published.store(index as u32 + 1, Ordering::Release);
     }
 
-    /// Whether its rows ascend in `time` (those after a reader's count may say no for it).
+    /// Returns whether its rows ascend in `time`. Rows published after a reader took its count may already make it
+    /// false.
     pub(crate) fn sorted(&self) -> bool {
         self.sorted.load(Ordering::Relaxed)
     }
 
-    /// Smallest and largest `time`, if it has rows; those after a reader's count may widen it.
+    /// Returns the min and max `time`, or `None` if it has no rows. Rows published after a reader took its count may
+    /// widen the range.
     pub(crate) fn time_range(&self) -> Option<(i64, i64)> {
         (self.len() > 0).then(|| (self.time_min.load(Ordering::Relaxed), self.time_max.load(Ordering::Relaxed)))
     }
 
-    /// When its last row was appended.
+    /// Returns the time its last row was appended, nanoseconds since 1970 UTC.
     pub(crate) fn stored_last(&self) -> i64 {
         self.stored_last.load(Ordering::Relaxed)
     }
@@ -178,28 +180,28 @@ impl Chunk {
         RowHead(move |word| self.row_word(row, word))
     }
 
-    /// A word of a row.
+    /// Returns a word of a row.
     pub(crate) fn row_word(&self, row: usize, word: usize) -> u64 {
         self.words[row * self.shape.words() + word].load(Ordering::Relaxed)
     }
 
-    /// All words of a row.
+    /// Returns all words of a row.
     pub(crate) fn row_words(&self, row: usize) -> &[AtomicU64] {
         let words = self.shape.words();
         &self.words[row * words..(row + 1) * words]
     }
 
-    /// receive_time of a row.
+    /// Returns the receive_time of a row.
     pub(crate) fn receive_time(&self, row: usize) -> i64 {
         self.head(row).receive()
     }
 
-    /// source_time of a row.
+    /// Returns the source_time of a row, if it has one.
     pub(crate) fn source_time(&self, row: usize) -> Option<i64> {
         self.head(row).source()
     }
 
-    /// Unwrapped sequence and session of a row.
+    /// Returns the unwrapped sequence and the session of a row, if it has them.
     pub(crate) fn sequence(&self, row: usize) -> Option<(i64, u32)> {
         if !self.shape.has_sequence {
             return None;
@@ -207,23 +209,23 @@ impl Chunk {
         self.head(row).sequence()
     }
 
-    /// Session and highest sequence up to its last row, from those before its first.
+    /// Returns the session and highest sequence up to its last row, given those before its first.
     pub(crate) fn newest_sequence(&self, before: Option<(u32, i64)>) -> Option<(u32, i64)> {
         let sequences = (0..self.len()).filter_map(|row| self.sequence(row));
         sequences.fold(before, |before, row| Some(sequence::advance(before, row)))
     }
 
-    /// `time` of a row.
+    /// Returns the `time` of a row.
     pub(crate) fn time(&self, row: usize) -> i64 {
         self.head(row).time(self.source_clock)
     }
 
-    /// First row of `0..len` at or after a time, in a sorted chunk.
+    /// Returns the first row of `0..len` at or after a time, in a sorted chunk.
     pub(crate) fn lower_bound(&self, time: i64, len: usize) -> usize {
         lower_bound(len, |row| self.time(row) < time)
     }
 
-    /// State of a cell; absent beyond the shape.
+    /// Returns the state of a cell; absent beyond the shape.
     pub(crate) fn state(&self, row: usize, channel: usize) -> CellState {
         if channel >= self.shape.fields.len() {
             return CellState::Absent;
@@ -232,13 +234,13 @@ impl Chunk {
         CellState::from_code((word >> (channel % 32 * 2)) as u8 & 3).unwrap_or(CellState::Absent)
     }
 
-    /// Bit pattern of a cell that is a value.
+    /// Returns the bit pattern of a cell whose state is a value.
     pub(crate) fn bits(&self, row: usize, channel: usize) -> u64 {
         let field = self.shape.fields[channel];
         self.row_word(row, field.word as usize) >> field.shift & mask(field.kind)
     }
 
-    /// The value of a cell that is one.
+    /// Returns the value of a cell whose state is a value.
     pub(crate) fn value(&self, row: usize, channel: usize) -> Value<'_> {
         let kind = self.shape.fields[channel].kind;
         if kind.is_scalar() {
@@ -251,17 +253,17 @@ impl Chunk {
         text_at(self.row_text(row), bits)
     }
 
-    /// The bytes of all texts and arrays of a row.
+    /// Returns the bytes of all texts and arrays of a row.
     pub(crate) fn row_text(&self, row: usize) -> &[u8] {
         self.texts.get(row).and_then(|t| t.get()).map_or(&[][..], |t| t)
     }
 
-    /// Marks the channels that have a value, or are known not to be known, in any row.
+    /// Marks the channels that have a value, or are explicitly unknown, in any row.
     pub(crate) fn mark_valued(&self, valued: &mut [bool]) {
         let words = self.shape.words();
         let known = self.shape.fields.len().min(valued.len());
         for (n, lane) in valued[..known].chunks_mut(32).enumerate() {
-            // Two bits a channel: value 00 and unknown 11 are what counts.
+            // Two bits a channel; value (00) and unknown (11) count.
             let mut any = 0;
             for row in 0..self.len() {
                 let word = self.words[row * words + self.shape.states + n].load(Ordering::Relaxed);
@@ -273,8 +275,8 @@ impl Chunk {
         }
     }
 
-    /// For each 32 channels, the bits that are set in any row's state word: where a channel's two are 0 every
-    /// cell is a value.
+    /// Returns, for each 32 channels, the bits that are set in any row's state word. If both bits of a channel are 0,
+    /// all its cells are values.
     pub(crate) fn states_union(&self) -> Vec<u64> {
         let mut union = vec![0; self.shape.fields.len().div_ceil(32)];
         for row in self.words.chunks_exact(self.shape.words().max(1)).take(self.len()) {
@@ -294,7 +296,7 @@ impl Chunk {
         self.append_cells(channel, rows, all_values, out);
     }
 
-    /// As [`Chunk::append_column`], where the caller knows whether every cell of the rows is a value.
+    /// Adds cells like [`Chunk::append_column`], for a caller that knows whether every cell of the rows is a value.
     pub(crate) fn append_cells(
         &self,
         channel: usize,
@@ -351,12 +353,12 @@ impl Chunk {
     }
 }
 
-/// Adds states to a column that had `before` rows without any.
+/// Adds states to a column. If it has none yet, its first `before` rows become values.
 pub(crate) fn add_states(out: &mut Column, before: usize, states: impl Iterator<Item = CellState>) {
     out.states.get_or_insert_with(|| vec![CellState::Value; before]).extend(states);
 }
 
-/// Adds values that stand for nothing.
+/// Adds placeholder values for rows without a value.
 pub(crate) fn push_filler(values: &mut ColumnValues, rows: usize) {
     match values {
         ColumnValues::Bool(v) => v.resize(v.len() + rows, false),
@@ -405,7 +407,7 @@ pub(crate) fn push_wider(values: &mut ColumnValues, value: Value<'_>) {
         (_, values) => push_filler(values, 1),
     }
 }
-/// The first of `0..len` that is not `before`; those that are come first.
+/// Returns the first index of `0..len` that is not `before`. All that are must precede all that are not.
 pub(crate) fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {

@@ -1,4 +1,4 @@
-//! Definitions of streams: resolved against what a source sends, and taken back from checkpoints and the log.
+//! Definitions of streams: resolved against the specs that sources send, and restored from checkpoints and the log.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::stream::{ChannelIndex, Layout, Stream, StreamId, StreamKey, St
 use crate::{Refusal, Reject};
 
 impl Writer {
-    /// Finds, makes or grows a stream; the records of it go ahead of its next frame.
+    /// Finds, creates or grows a stream. Its definition records precede its next frame in the log.
     pub(crate) fn resolve(
         &mut self,
         spec: &StreamSpec,
@@ -27,13 +27,13 @@ impl Writer {
         }
     }
 
-    /// Gives a stream what it lacks of a spec.
+    /// Adds to a stream the parts of a spec that it lacks.
     fn grow(&mut self, id: u32, spec: &StreamSpec, now: i64) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         let before = self.streams[id].slot.stream.load_full();
         let growth = catalog::grow(&before, spec, self.streams.channels())?;
         let Some(stream) = growth.stream else { return Ok((before, growth.indices)) };
-        // A held frame has the shape and the reductions of its time. Who grows streams leaves the reserve alone, and the
-        // room of those that others hold.
+        // A held frame has the shape and the reductions of its time, so it gets its row first. That row must not use
+        // the reserve, nor the room kept for the held frames of other streams.
         let held = self.streams[id].reducer.as_ref().and_then(|reducer| reducer.held.as_ref());
         let kept = self.unit.kept_beside(held.map_or(0, |held| held.record_bytes()));
         if !self.flush_held(id, kept, now) {
@@ -61,7 +61,7 @@ impl Writer {
         Ok((stream, growth.indices))
     }
 
-    /// Makes the stream of a spec.
+    /// Creates the stream that a spec describes.
     fn make(&mut self, spec: &StreamSpec, internal: bool) -> Result<(Arc<Stream>, Vec<ChannelIndex>), Reject> {
         catalog::check_key(&spec.key)?;
         self.streams.check_room(&spec.key, internal)?;
@@ -89,16 +89,17 @@ impl Writer {
         Ok((stream, growth.indices))
     }
 
-    /// Gives a stream a newer definition.
+    /// Replaces a stream's definition with a newer one.
     fn redefine(&mut self, stream: Arc<Stream>, history: ShapeHistory, shape: Arc<RowShape>, ends_chunk: bool) {
         let id = stream.id.0;
         if self.streams.redefine(stream, history, shape, ends_chunk) {
-            // Nobody remembers two sessions before the one that begins.
+            // Only one session before the one that begins is remembered, so the losses must not wait.
             self.gaps.urge(id);
         }
     }
 
-    /// Takes a whole definition back from a checkpoint: of a new stream, or newer than the one known.
+    /// Restores a whole definition from a checkpoint: of a new stream, or newer than the known one. Returns `None` if
+    /// it cannot be applied.
     pub(crate) fn apply_stream(
         &mut self,
         (id, key, body, group): (StreamId, StreamKey, catalog::Body, Group),
@@ -126,7 +127,8 @@ impl Writer {
         Some(())
     }
 
-    /// Takes a change of channels back from the log; what is known already is skipped.
+    /// Restores a change of channels from the log; skips one that is already known. Returns `None` if it cannot be
+    /// applied.
     pub(crate) fn apply_channels(&mut self, id: StreamId, body: catalog::Body) -> Option<()> {
         let writer = self.streams.get_mut(id.0)?;
         let before = writer.slot.stream.load_full();
@@ -141,7 +143,7 @@ impl Writer {
         Some(())
     }
 
-    /// Counts what checkpoints hold of the catalog, after recovery.
+    /// Recounts, after recovery, the bytes that the catalog takes in checkpoints.
     pub(crate) fn measure_catalog(&mut self) {
         self.catalog_room.measure(&self.streams, &self.groups);
     }

@@ -1,5 +1,5 @@
-//! Rows of `strongback.gaps`: written into the unit with the frames that showed the gaps; and frames that are refused,
-//! of which such rows tell later.
+//! Rows of `strongback.gaps`, written into the unit of the frames that showed the gaps; and the accounting of refused
+//! frames, which such rows report later.
 
 use crate::append::ledger::{Gap, GapCause, gaps_spec};
 use crate::append::sequence::Seen;
@@ -8,13 +8,13 @@ use crate::model::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::{Refusal, Reject};
 
 impl Writer {
-    /// Makes rows of the gaps that are due, so that they are durable with the frames that showed them. Without room they
-    /// wait for the next commit. `all`: those that would wait for their second to be over, too.
+    /// Writes rows for the gaps that are due, so that they become durable with the frames that showed them. Without
+    /// room they wait for the next commit. `all`: also writes those that still wait for their second to pass.
     pub(crate) fn flush_gaps(&mut self, now: i64, all: bool) {
         if self.gaps.is_empty() || self.gate.is_disk_full() && !all || !self.unit.has_room(self.unit.gaps_room()) {
             return;
         }
-        // At the end they are left in the log, which needs no space for a segment.
+        // At the end of a run the rows are left in the log, which needs no segment space.
         let disk_full = self.gate.set_disk_full(false);
         self.put_gaps(now, all);
         self.gate.set_disk_full(disk_full);
@@ -28,7 +28,7 @@ impl Writer {
         }
         let Ok((stream, _)) = self.resolve(&gaps_spec(), true, now) else { return self.gaps.put_back(found) };
         let mut batch = FrameBatch::new();
-        // A name of any length finds room in a row: what cannot be written would hold up all others.
+        // Names are cut to fit into a row: a row that cannot be written would hold up all others.
         let text_max = self.frame_max / 4;
         let mut put = |this: &mut Writer, gap: &Gap| {
             batch.clear();
@@ -44,7 +44,7 @@ impl Writer {
         self.gaps.forget_quiet(now);
     }
 
-    /// Counts a frame that a store which takes nothing refuses.
+    /// Counts a refused frame and returns its refusal.
     pub(crate) fn refuse(&mut self, frame: &FrameRef<'_>, refusal: Refusal, told: bool) -> Taken {
         let head = frame.head();
         if let Some(stream) = self.streams.get_mut(head.stream.0) {
@@ -55,8 +55,8 @@ impl Writer {
         Err(Box::new(Reject::Refused(refusal)))
     }
 
-    /// Notes what a refused frame leaves missing, each frame once: what comes after it finds no gap in the
-    /// sequence, and if it comes again, it fills its gap.
+    /// Notes that a refused frame is missing, each frame once. If its sender is not `told`, later frames find no gap in
+    /// the sequence, and the frame fills its gap if it comes again.
     fn note_refused(&mut self, head: FrameHead, told: bool) {
         let id = head.stream.0;
         let Writer { streams, gaps, .. } = self;
@@ -75,7 +75,7 @@ impl Writer {
             let tracker = stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot));
             let judged = tracker.judge(wire, head.receive_time, head.source_time);
             let gap = match judged.seen {
-                // Nothing is lost with it, or what is was counted.
+                // A duplicate loses nothing, and a missing frame was counted as lost already.
                 Seen::Duplicate | Seen::Filled { .. } => return,
                 Seen::Next | Seen::Late => 0,
                 Seen::After { .. } | Seen::Restart => gaps.id_of(id, &judged, head.receive_time),
@@ -85,7 +85,7 @@ impl Writer {
             run = Some((judged.session, judged.sequence, judged.sequence));
             let row = gaps.id_of_refused(of, run, |between| tracker.misses(between));
             tracker.miss_taken(&judged, row);
-            // No row will say so: the state does.
+            // No row will record this, so the saved state must.
             is_changed = !std::mem::replace(&mut tracker.unsaved, true);
             if judged.seen != Seen::Late {
                 stream.note_gap(gaps, &judged, gap, before, head);

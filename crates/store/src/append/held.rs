@@ -1,13 +1,13 @@
-//! Held frames: of a stream with reductions the newest frame, if nothing in it left its bound.
+//! Held frames: the newest frame of a stream with reductions, if all its values are within their bounds.
 //!
-//! It has no row. Readers see it as the stream's newest state; the log has it as a control record, which the next of the
-//! stream replaces, so that what was acknowledged is durable within its bound. It gets its row when a door closes whose
-//! line it ends, when its place in the log is needed, and at a clean end.
+//! It has no row. Readers see it as the stream's newest state. The log has it as a control record, which the stream's
+//! next one replaces, so that acknowledged values are durable within their bounds. It gets its row when a swinging door
+//! closes whose line it ends, when its place in the log is needed, and at a clean end.
 //!
 //! ```text
 //! record held: u32 stream, u16 shape, u16 0, u64 row it would get, the row's words (crate::model::row), its text
 //! ```
-//! It counts if no frame with that row or a later one follows.
+//! The record is valid if no frame with that row or a later one follows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::log::record::Control;
 use crate::model::row::{RowShape, head_of, mask};
 use crate::model::value::{CellState, Value};
 
-/// A held frame.
+/// Newest frame of a stream with reductions, without a row.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// The row it would get.
+    /// Row that it would get.
     pub(crate) row: u64,
     pub(crate) shape: Arc<RowShape>,
-    /// Number of that shape in its stream.
+    /// Number of `shape` in its stream.
     pub(crate) shape_number: u16,
     /// Whether `time` is source_time.
     pub(crate) source_clock: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Reads words and text behind a record's head; none if they do not fit the shape.
+    /// Reads the words and text that follow a record's head. Returns `None` if they do not fit the shape.
     pub(crate) fn read(
         row: u64,
         (shape, shape_number): (Arc<RowShape>, u16),
@@ -60,7 +60,7 @@ impl Held {
         head_of(&self.words).time(self.source_clock)
     }
 
-    /// State of a cell; absent beyond the shape.
+    /// Returns the state of a cell; absent beyond the shape.
     pub(crate) fn state(&self, channel: usize) -> CellState {
         if channel >= self.shape.fields.len() {
             return CellState::Absent;
@@ -69,22 +69,23 @@ impl Held {
         CellState::from_code((word >> (channel % 32 * 2)) as u8 & 3).unwrap_or(CellState::Absent)
     }
 
-    /// The value of a cell that is one.
+    /// Returns the value of a cell, or `None` if it has none.
     pub(crate) fn value(&self, channel: usize) -> Option<Value<'_>> {
         self.shape.value(&self.words, &self.text, channel)
     }
 
-    /// Cells that are values.
+    /// Counts the cells that are values.
     pub(crate) fn points(&self) -> u32 {
         (0..self.shape.fields.len()).filter(|&c| self.state(c) == CellState::Value).count() as u32
     }
 
-    /// Bytes of its record in the log, and no fewer than those of its row's.
+    /// Returns the bytes of its record in the log, at least those of its row's record.
     pub(crate) fn record_bytes(&self) -> usize {
         record_bytes(self.words.len(), self.text.len())
     }
 
-    /// Adds its record; or writes over the one at `at`, if it has as many words.
+    /// Adds its record to `out`, or overwrites the one at `at` if that has the same length. Returns its place and
+    /// length in words.
     pub(crate) fn put(&self, stream: u32, out: &mut Vec<u64>, at: Option<(usize, usize)>) -> (usize, usize) {
         let text = self.text.chunks(8).map(|piece| {
             let mut bytes = [0; 8];
@@ -112,45 +113,48 @@ impl Held {
     }
 }
 
-/// Bytes of a record of a held frame.
+/// Returns the bytes of a held frame's record.
 pub(crate) fn record_bytes(words: usize, text: usize) -> usize {
     32 + words * 8 + text.next_multiple_of(16)
 }
 
-/// The stream, shape and row of a record's bytes, and what follows: words and text.
+/// Reads the stream, shape and row of a record, and returns them with the words and text that follow. Returns `None` if
+/// it is too short.
 pub(crate) fn read_head(bytes: &[u8]) -> Option<(u32, u16, u64, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<16>()?;
     let word = |at: usize| head[at..at + 8].iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
     Some((word(0) as u32, (word(0) >> 32) as u16, word(8), rest))
 }
 
-/// Where the log has the records of held frames that are still needed.
+/// Places in the log of the records of held frames that are still needed.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRecords {
-    /// Position of the unit and stream; the commit after which it is not needed any more, if it is replaced.
+    /// By position of the unit, and stream: the commit after which a replaced record is not needed; `None` for a
+    /// current one.
     places: BTreeMap<(u64, u32), Option<u64>>,
-    /// Bytes that the rows of all held frames would take in the log: kept free for them.
+    /// Bytes of the log kept free for the rows of all held frames.
     bytes: usize,
 }
 
 impl HeldRecords {
-    /// Returns the bytes that the rows of all held frames would take in the log.
+    /// Returns the bytes of the log kept free for the rows of all held frames.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keeps room for the row of a held frame.
+    /// Reserves room for the row of a held frame.
     pub(crate) fn keep_room(&mut self, held: &Held) {
         self.bytes += held.record_bytes();
     }
 
-    /// Gives up the room for the row of a held frame.
+    /// Releases the room for the row of a held frame.
     pub(crate) fn give_up_room(&mut self, held: &Held) {
         self.bytes -= held.record_bytes();
     }
 
-    /// A stream's record is in the unit at a position; the one before is needed until `commit` is durable.
+    /// Notes that a stream's record is in the unit at `position`. The one at `before` is needed until `commit` is
+    /// durable.
     pub(crate) fn place(&mut self, stream: u32, position: u64, before: Option<u64>, commit: u64) {
         if let Some(before) = before.filter(|&before| before != position) {
             self.replace(stream, before, commit);
@@ -158,12 +162,12 @@ impl HeldRecords {
         self.places.insert((position, stream), None);
     }
 
-    /// A stream's record is needed until `commit` is durable.
+    /// Notes that a stream's record is needed only until `commit` is durable.
     pub(crate) fn replace(&mut self, stream: u32, position: u64, commit: u64) {
         self.places.insert((position, stream), Some(commit));
     }
 
-    /// Forgets what is not needed once `committed` is durable; the position of the first unit that is.
+    /// Forgets records not needed once `committed` is durable. Returns the position of the first unit with one that is.
     pub(crate) fn first(&mut self, committed: u64) -> Option<u64> {
         while let Some(entry) = self.places.first_entry() {
             if entry.get().is_none_or(|until| until > committed) {
@@ -174,12 +178,12 @@ impl HeldRecords {
         None
     }
 
-    /// Forgets a place that was replaced longer ago than the commit before the one under way.
+    /// Forgets a place that was replaced before the commit preceding the one under way.
     pub(crate) fn forget(&mut self, stream: u32, position: u64) {
         self.places.remove(&(position, stream));
     }
 
-    /// Streams whose held frame has its only record before a position, at most so many.
+    /// Returns at most `most` streams whose held frame has its only record before a position.
     pub(crate) fn before(&self, position: u64, most: usize) -> Vec<u32> {
         let old = self.places.range(..(position, 0)).filter(|(_, until)| until.is_none());
         old.map(|((_, stream), _)| *stream).take(most).collect()

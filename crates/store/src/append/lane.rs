@@ -1,4 +1,4 @@
-//! A channel's reduction at work: which of the values that it is offered must be stored.
+//! Lossy append of one channel: decides which of the offered values must be stored.
 //!
 //! ```text
 //!  stored ·───────────────────────· stored          deadband: │value − stored│ ≤ bound, read back by holding
@@ -11,23 +11,23 @@ use crate::model::reduction::Reduction;
 use crate::model::row::{Field, RowShape, mask};
 use crate::model::value::{CellState, ChannelType, Value};
 
-/// Rows after which a channel in its bound is stored all the same: whoever looks back for its value finds it within as
-/// many rows.
+/// Rows after which a channel within its bound is stored all the same, so that a reader that looks back for its value
+/// finds it within this many rows.
 pub(crate) const KEY_ROWS: u64 = 512;
 
-/// What a frame offers a channel.
+/// Content of a frame for one channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Offer<'a> {
-    /// Nothing.
+    /// No content.
     Absent,
-    /// That it is not known.
+    /// An explicitly unknown value.
     Unknown,
     /// A value: its bits, or its bytes if it is a text or array.
     Value(u64, &'a [u8]),
 }
 
 impl<'a> Offer<'a> {
-    /// What a row offers the channel of a place.
+    /// Returns the content of a row for the channel at `field`.
     pub(crate) fn of(shape: &RowShape, words: &[u64], text: &'a [u8], channel: usize, field: Field) -> Offer<'a> {
         match words[shape.states + channel / 32] >> (channel % 32 * 2) & 3 {
             state if state == CellState::Value as u64 => {
@@ -44,7 +44,7 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// What was stored last.
+/// Last stored content of a channel.
 #[derive(Clone, Debug, PartialEq)]
 enum Stored {
     Nothing,
@@ -53,7 +53,7 @@ enum Stored {
     Text(Box<[u8]>),
 }
 
-/// The slopes, in value per nanosecond, of the lines from the value stored last that pass every value since.
+/// Range of slopes, in value per nanosecond, of the lines from the last stored value that pass every value since.
 #[derive(Clone, Copy, Debug)]
 struct Door {
     from: (i64, f64),
@@ -69,11 +69,11 @@ pub(crate) struct LossyChannel {
     pub(crate) field: Field,
     reduction: Reduction,
     stored: Stored,
-    /// Row in which it was stored.
+    /// Row in which `stored` was stored.
     row: u64,
-    /// Of a swinging door, if what is stored can begin a line.
+    /// Door of a swinging door, if the stored value can begin a line.
     door: Option<Door>,
-    /// A value was left out since, and the line needs the newest such one when the door closes.
+    /// Whether a value was left out since; the line then needs the newest such value when the door closes.
     open: bool,
 }
 
@@ -82,7 +82,7 @@ impl LossyChannel {
         LossyChannel { channel, field, reduction, stored: Stored::Nothing, row: 0, door: None, open: false }
     }
 
-    /// Whether the frame held before must be stored ahead of the frame that offers this: its value ends a line.
+    /// Returns whether the held frame must be stored ahead of the frame with this offer, because its value ends a line.
     pub(crate) fn needs_held(&self, offer: Offer<'_>, time: i64) -> bool {
         self.open
             && match offer {
@@ -91,7 +91,7 @@ impl LossyChannel {
             }
     }
 
-    /// Whether a value lies within what is stored; a swinging door closes to what it passed.
+    /// Returns whether an offer can be left out. Narrows a swinging door by a value that passes it.
     pub(crate) fn leaves_out(&mut self, offer: Offer<'_>, time: i64) -> bool {
         match (offer, &self.stored) {
             (Offer::Absent, _) => true,
@@ -112,18 +112,18 @@ impl LossyChannel {
         }
     }
 
-    /// Whether it is stored in a frame that gets a row for another channel's sake, though it could be left out. A
-    /// swinging door always is: when it closes later this frame has no value to end its line.
+    /// Returns whether a value that could be left out is stored because its frame gets a row for another channel. A
+    /// swinging door's always is: otherwise the frame would have no value to end the line when the door closes later.
     pub(crate) fn joins(&self, row: u64) -> bool {
         matches!(self.reduction, Reduction::SwingingDoor { .. }) || self.is_old(row)
     }
 
-    /// Whether it has not been stored for so many rows that it is looked for in vain.
+    /// Returns whether it was last stored at least [`KEY_ROWS`] rows ago.
     pub(crate) fn is_old(&self, row: u64) -> bool {
         row.saturating_sub(self.row) >= KEY_ROWS
     }
 
-    /// Takes down that this is stored.
+    /// Notes that an offer is stored in `row`.
     pub(crate) fn store(&mut self, offer: Offer<'_>, time: i64, row: u64) {
         self.stored = match offer {
             Offer::Absent => return,
@@ -139,7 +139,7 @@ impl LossyChannel {
         }
     }
 
-    /// Whether the line to a value lies in the door.
+    /// Returns whether the line to a value lies within the door.
     fn passes(&self, bits: u64, time: i64) -> bool {
         let (Some(door), Some(value), Some(bound)) =
             (self.door, point(Value::from_bits(self.field.kind, bits)), self.reduction.bound())
@@ -147,14 +147,14 @@ impl LossyChannel {
             return false;
         };
         if time <= door.from.0 {
-            // No line leads there; the value at that instant is the one stored.
+            // No line leads there; the value at that instant is the stored one.
             return (value - door.from.1).abs() <= self.room(bound, value, door.from.1);
         }
         let slope = (value - door.from.1) / time.abs_diff(door.from.0) as f64;
         slope.is_finite() && door.low <= slope && slope <= door.high
     }
 
-    /// Leaves out a value that the door passes.
+    /// Narrows the door by a value that passes it and is left out.
     fn narrow(&mut self, bits: u64, time: i64, bound: f64) {
         let (Some(door), Some(value)) = (self.door, point(Value::from_bits(self.field.kind, bits))) else { return };
         self.open = true;
@@ -167,21 +167,21 @@ impl LossyChannel {
         }
     }
 
-    /// The bound less what the arithmetic of slopes, of reading back, and of rounding to the channel's type may err;
-    /// negative: no line is good enough.
+    /// Returns the bound less the max error of computing slopes, of reading back, and of rounding to the channel's
+    /// type. If it is negative, no line is accurate enough.
     fn room(&self, bound: f64, a: f64, b: f64) -> f64 {
         let scale = a.abs() + b.abs() + bound;
         let (bound, rounding) = match self.field.kind {
             ChannelType::F64 => (bound, 0.0),
             ChannelType::F32 => (bound, 0.51 * f64::from(f32::EPSILON)),
-            // Of a whole bound none is lost when what is read back is rounded to a whole number.
+            // Rounding the value read back to a whole number loses nothing of a whole bound.
             _ => (bound.floor(), 0.0),
         };
         bound - scale * (16.0 * f64::EPSILON + rounding)
     }
 }
 
-/// A value as a point of a line: finite, and exact as f64.
+/// Returns a value as a point of a line, or `None` if it is not finite or not exact as f64.
 pub(crate) fn point(value: Value<'_>) -> Option<f64> {
     let exact = match value {
         Value::I64(v) => v.unsigned_abs() <= 1 << 53,
@@ -191,7 +191,7 @@ pub(crate) fn point(value: Value<'_>) -> Option<f64> {
     value.as_f64().filter(|v| exact && v.is_finite())
 }
 
-/// Whether two numbers differ by no more than a bound; what is not finite differs from everything else.
+/// Returns whether two numbers differ by at most a bound; false if either is not finite.
 fn within(kind: ChannelType, a: u64, b: u64, bound: f64) -> bool {
     let (a, b) = (Value::from_bits(kind, a), Value::from_bits(kind, b));
     match (a, b) {

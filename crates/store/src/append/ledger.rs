@@ -1,4 +1,4 @@
-//! The ledger: the rows of `strongback.gaps`, which say what is known to be missing.
+//! The ledger: the rows of `strongback.gaps`, which list what is known to be missing.
 
 use std::sync::Arc;
 
@@ -7,32 +7,32 @@ use crate::model::row::RowShape;
 use crate::model::stream::{ChannelIndex, ChannelSpec, Clock, Stream, StreamKey, StreamSpec};
 use crate::model::value::{ChannelType, Value};
 
-/// What a row of `strongback.gaps` says. Its column `cause` has the words in quotes.
+/// Cause of a row of `strongback.gaps`. Its column `cause` has the words in quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GapCause {
-    /// Lost before the receiver, by the sequence: "sequence".
+    /// Frames lost before the receiver, as the sequence shows: "sequence".
     Sequence,
-    /// Missing frames of an earlier row with the same `id` came late after all: "filled".
+    /// Missing frames of an earlier row with the same `id` that arrived late: "filled".
     Filled,
-    /// The source began its sequence anew; nothing is known lost: "restart".
+    /// Restart of the source's sequence; nothing is known to be lost: "restart".
     Restart,
-    /// The kernel dropped datagrams of a socket without sequences: "kernel".
+    /// Datagrams of a socket without sequences that the kernel dropped: "kernel".
     Kernel,
-    /// A power cut tore the end of the commit log: "torn".
+    /// End of the commit log that a power cut tore: "torn".
     Torn,
-    /// What the store could not record while it refused, or lost when its disk failed: "not recorded".
+    /// Frames that the store refused, or lost when its disk failed: "not recorded".
     NotRecorded,
-    /// Rows that were durable and lay in a damaged place of the disk: "damaged".
+    /// Durable rows that lay in a damaged place of the disk: "damaged".
     Damaged,
-    /// A stream without sequences, of which the period is given, did not come: "silence".
+    /// Silence of a stream without sequences whose period is given: "silence".
     Silence,
-    /// As `NotRecorded`, but whoever sent the frames was told and may send them again, so nothing is known lost:
-    /// "refused".
+    /// Frames that the store refused and whose sender was notified and may send them again, so nothing is known to be
+    /// lost: "refused".
     Refused,
 }
 
 impl GapCause {
-    /// The word in the column `cause`.
+    /// Returns the word in the column `cause`.
     pub fn name(self) -> &'static str {
         match self {
             GapCause::Sequence => "sequence",
@@ -48,14 +48,14 @@ impl GapCause {
     }
 }
 
-/// A row of `strongback.gaps`. Of the losses of a stream, one row a second.
+/// A row of `strongback.gaps`. The losses of a stream get one row a second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gap {
-    /// Names the gap; a `filled` row has the id of the gap it fills.
+    /// Id of the gap; a `filled` row has the id of the gap it fills.
     pub id: u64,
-    /// Number of the stream; none for what has no stream.
+    /// Number of the stream, or `None` if the gap belongs to no stream.
     pub stream: Option<u32>,
-    /// Why.
+    /// Reason for the row.
     pub cause: GapCause,
     /// Name of the source.
     pub source: String,
@@ -69,11 +69,11 @@ pub struct Gap {
     pub rows: Option<(u64, u64)>,
     /// `time` of the frame before and of the one after, nanoseconds since 1970 UTC.
     pub time: (i64, i64),
-    /// Frames.
+    /// Number of frames.
     pub count: u64,
 }
 
-/// Columns of `strongback.gaps` by what recovery needs of them.
+/// Columns of `strongback.gaps` that recovery reads.
 const ID: usize = 0;
 const STREAM: usize = 1;
 const CAUSE: usize = 2;
@@ -81,7 +81,7 @@ const SESSION: usize = 5;
 const FROM: usize = 6;
 const TO: usize = 7;
 
-/// What recovery needs of a row of `strongback.gaps`.
+/// Part of a row of `strongback.gaps` that recovery needs.
 pub(crate) struct NamedGap {
     pub(crate) id: u64,
     pub(crate) stream: u32,
@@ -89,7 +89,7 @@ pub(crate) struct NamedGap {
     pub(crate) sequence: (i64, i64),
 }
 
-/// What a row of `strongback.gaps` in the log says of missing sequences, if anything.
+/// Returns the missing sequences that a row of `strongback.gaps` in the log names, or `None` if it names none.
 pub(crate) fn named_gap(shape: &RowShape, words: &[u64], text: &[u8]) -> Option<NamedGap> {
     let get = |column| shape.value(words, text, column);
     let loss = matches!(get(CAUSE)?, Value::String(cause)
@@ -124,7 +124,7 @@ const COLUMNS: [(&str, ChannelType, &str, &str); 13] = [
     ("to_row", ChannelType::U64, "", "last row lost, of frames that were stored"),
 ];
 
-/// The spec of `strongback.gaps`.
+/// Returns the spec of `strongback.gaps`.
 pub(crate) fn gaps_spec() -> StreamSpec {
     StreamSpec {
         key: StreamKey::new(GAPS_TABLE, []),
@@ -175,7 +175,7 @@ impl Gap {
     }
 }
 
-/// The beginning of a text: whole characters, at most `bytes` of them.
+/// Returns the beginning of a text: whole characters, at most `bytes` bytes.
 fn beginning(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

@@ -1,4 +1,4 @@
-//! Open chunks of all streams: in the order of the log, which of them wait to be sealed, and the memory that they take.
+//! Open chunks of all streams: their order in the log, the streams that wait to be sealed, and the memory taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::append::stream_registry::StreamRegistry;
 use crate::append::stream_slot::OpenRows;
 use crate::model::row::RowScratch;
 
-/// Rows in memory from which a stream is sealed: a block's, and the newest that stay.
+/// Rows in memory at which a stream is due for sealing: those of a block, and the newest, which stay.
 pub(crate) const DUE_ROWS: u64 = 1536;
-/// Chunks' worth of bytes in memory from which a stream is sealed.
+/// Bytes in memory, as a multiple of [`CHUNK_BYTES`], at which a stream is due for sealing.
 const DUE_CHUNKS: usize = 3;
 
 /// Every chunk whose rows may not be in a segment yet.
 #[derive(Debug)]
 pub(crate) struct OpenChunks {
-    /// In the order of the log.
+    /// Chunks in the order of the log.
     order: VecDeque<ChunkAt>,
-    /// Streams with rows enough for a block.
+    /// Streams with enough rows for a block.
     due: Vec<u32>,
-    /// Memory of all of them.
+    /// Bytes of memory of all chunks.
     bytes: usize,
-    /// Most bytes of one.
+    /// Max bytes of one chunk.
     chunk_max: usize,
 }
 
@@ -34,13 +34,13 @@ impl OpenChunks {
         OpenChunks { order: VecDeque::new(), due: Vec::new(), bytes: 0, chunk_max: CHUNK_BYTES }
     }
 
-    /// Sets the bytes that a segment has for a chunk.
+    /// Sets the max bytes that a segment has for a chunk.
     pub(super) fn set_part(&mut self, part: usize) {
         self.chunk_max = CHUNK_BYTES.min(part);
     }
 
-    /// Puts a row into the open chunk of its stream. `position` is where its unit will begin in the log. Returns its
-    /// ordinal.
+    /// Puts a row into the open chunk of its stream. `position` is where its unit will begin in the log. Returns the
+    /// row's ordinal.
     #[inline]
     pub(super) fn push_row(
         &mut self,
@@ -83,27 +83,27 @@ impl OpenChunks {
         row
     }
 
-    /// Takes the streams that have rows enough for a block.
+    /// Takes the streams that have enough rows for a block.
     pub(crate) fn take_due(&mut self) -> Drain<'_, u32> {
         self.due.drain(..)
     }
 
-    /// Returns the memory of all chunks.
+    /// Returns the bytes of memory of all chunks.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Notes that chunks have left memory.
+    /// Notes that chunks of `bytes` in total have left memory.
     pub(crate) fn release(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Returns where the unit of the oldest chunk begins in the log; beyond all units if there is none.
+    /// Returns where the unit of the oldest chunk begins in the log, or `u64::MAX` if there is none.
     pub(crate) fn first_position(&self) -> u64 {
         self.order.front().map_or(u64::MAX, |chunk| chunk.position)
     }
 
-    /// Returns chunks in the order of the log from a place on, `None` behind the last one.
+    /// Returns the chunks from index `place` on, in the order of the log, or `None` past the last one.
     pub(crate) fn from(&self, place: usize) -> Option<impl Iterator<Item = &ChunkAt>> {
         (place < self.order.len()).then(|| self.order.iter().skip(place))
     }

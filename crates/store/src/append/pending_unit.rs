@@ -1,21 +1,21 @@
-//! The pending unit: the records of the commit to come, and the room that the log's ring has for them.
+//! The pending unit: the records of the next commit, and the room that the log's ring has for them.
 
 use crate::append::held::{Held, HeldRecords};
 use crate::log::record::{self, Control};
 use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
 use crate::{Refusal, Reject};
 
-/// Bytes of the ring kept free for the units that begin an epoch or end a run; a small one can spare none.
+/// Returns the bytes of the ring kept free for the units that begin an epoch or end a run; 0 for a ring below 1 MiB.
 pub(crate) fn reserve_bytes(ring_bytes: u64) -> u64 {
     if ring_bytes < 1 << 20 { 0 } else { 64 << 10 }
 }
 
-/// Bytes of the ring kept free for a unit with the rows of these held frames.
+/// Returns the bytes of the ring kept free for a unit with the rows of held frames, `bytes` in total.
 pub(crate) fn held_room(bytes: usize) -> u64 {
     if bytes > 0 { unit_bytes(bytes) } else { 0 }
 }
 
-/// Bytes of the records of a unit that takes a quarter of a ring.
+/// Returns the bytes of the records of a unit that takes a quarter of a ring.
 pub(super) fn quarter_of(ring_bytes: u64) -> usize {
     usize::try_from(ring_bytes).unwrap_or(usize::MAX) / 4 - UNIT_HEADER_BYTES
 }
@@ -28,16 +28,16 @@ pub(crate) struct PendingUnit {
     number: u64,
     /// Streams with frames in it.
     dirty: Vec<u32>,
-    /// Where it will begin in the log.
+    /// Position in the log at which it will begin.
     head: u64,
-    /// Where the log's oldest needed unit begins.
+    /// Position in the log at which the oldest needed unit begins.
     tail: u64,
     ring_bytes: u64,
-    /// Most bytes of a unit's records: beyond, someone has to commit first.
+    /// Max bytes of a unit's records; beyond, a commit is needed first.
     records_max: usize,
-    /// Bytes of the ring that somebody was refused for want of: the log's oldest rows are sealed for them.
+    /// Bytes of the ring for lack of which an append was refused; the log's oldest rows are sealed to free them.
     wanted_bytes: u64,
-    /// Where the log has frames that got no row, and the room kept for their rows.
+    /// Records of held frames in the log, and the room kept for their rows.
     pub(super) held: HeldRecords,
 }
 
@@ -89,18 +89,18 @@ impl PendingUnit {
         self.number
     }
 
-    /// Returns the commit with which everything so far is durable.
+    /// Returns the number of the commit that makes everything so far durable.
     pub(crate) fn newest_commit(&self) -> u64 {
         self.number - u64::from(self.is_empty())
     }
 
-    /// Returns where it will begin in the log.
+    /// Returns the position in the log at which it will begin.
     #[inline(always)]
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// Returns where the log's oldest needed unit begins.
+    /// Returns the position in the log at which the oldest needed unit begins.
     pub(crate) fn tail(&self) -> u64 {
         self.tail
     }
@@ -154,23 +154,23 @@ impl PendingUnit {
         self.head + unit_bytes(records) + reserve <= self.tail + self.ring_bytes
     }
 
-    /// Returns the bytes of the ring kept free beside the held frame of one stream.
+    /// Returns the bytes of the ring kept free beyond the room for the held frame of one stream.
     pub(super) fn kept_beside(&self, held_bytes: usize) -> u64 {
         reserve_bytes(self.ring_bytes) + held_room(self.held.bytes() - held_bytes)
     }
 
-    /// Returns whether `bytes` more of held frames are more than the ring keeps room for.
+    /// Returns whether `bytes` more of held frames would exceed a quarter of the ring.
     pub(super) fn is_crowded(&self, bytes: usize) -> bool {
         (self.held.bytes() + bytes) as u64 > self.ring_bytes / 4
     }
 
-    /// Returns the room without which gap rows wait for the next commit.
+    /// Returns the bytes of room without which gap rows wait for the next commit.
     pub(super) fn gaps_room(&self) -> usize {
         (self.records_max / 4).min(1 << 16)
     }
 
-    /// Asks upkeep for as much of the log as `bytes` more records need, with what is kept free: a quarter of a small log
-    /// may not be enough, and whoever offers them again would be refused for ever.
+    /// Asks upkeep to free as much of the log as `bytes` more records need, with the room that is kept free. A quarter
+    /// of a small log may not be enough, and each retry would be refused for ever.
     #[cold]
     pub(super) fn want(&mut self, bytes: usize) {
         let kept_free = reserve_bytes(self.ring_bytes) + self.held.bytes() as u64;
@@ -178,7 +178,7 @@ impl PendingUnit {
         self.wanted_bytes = self.wanted_bytes.max(wanted.min(self.ring_bytes));
     }
 
-    /// Takes the bytes of the ring that somebody was refused for want of.
+    /// Takes the bytes of the ring for lack of which an append was refused.
     pub(crate) fn take_wanted(&mut self) -> u64 {
         std::mem::take(&mut self.wanted_bytes)
     }
@@ -197,8 +197,8 @@ impl PendingUnit {
         Ok(())
     }
 
-    /// Adds a control record that makes room when it is durable: it has half of the reserve, but nothing of the room for
-    /// held frames.
+    /// Adds a control record that frees room once it is durable. It may use half of the reserve, but none of the room
+    /// for held frames.
     ///
     /// # Errors
     /// The log has no room for it.
@@ -237,7 +237,7 @@ impl PendingUnit {
         self.held.first(committed)
     }
 
-    /// Returns streams whose held frame has its only record before a position, `most` of them at most.
+    /// Returns at most `most` streams whose held frame has its only record before a position.
     pub(crate) fn held_before(&self, position: u64, most: usize) -> Vec<u32> {
         self.held.before(position, most)
     }

@@ -1,6 +1,6 @@
-//! What a stream received lately: finds frames that a client sent twice, for streams whose `time` is the
-//! source's. It costs nothing while `time` ascends; a frame whose `time` is not new is compared by hash and
-//! then by values with the rows in memory, and by hash (64 bits) with those sealed since.
+//! Recently received rows of a stream: finds frames that a client sent twice, for streams whose `time` is the source
+//! time. It costs nothing while `time` ascends. A frame whose `time` is not new is compared by value with the rows in
+//! memory, and by hash (64 bits) with those sealed recently.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,21 +13,21 @@ use crate::append::stream_slot::OpenRows;
 use crate::model::row::{RowScratch, RowShape, head_of, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at};
 
-/// Bytes of hashes of rows sealed lately, over all streams.
+/// Max bytes of hashes of recently sealed rows, over all streams.
 pub(crate) const RECENT_BYTES_MAX: usize = 16 << 20;
 
-/// Frames looked back over.
+/// Max frames of a stream that a new one is compared with.
 const FRAMES_MAX: usize = 65_536;
 
-/// Rows whose hashes stand in one list, at most, where they come a few at a time.
+/// Max rows of a list that takes further hashes.
 const LIST_ROWS: usize = 1024;
-/// Bytes that a list takes beside its hashes, in memory.
+/// Bytes of memory that a list takes beside its hashes.
 const LIST_BYTES: usize = 80;
 
 /// Hashes of sealed rows of one shape.
 #[derive(Debug)]
 struct SealedHashes {
-    /// Which it is in the order of all streams' lists.
+    /// Place in the order of all streams' lists.
     serial: u64,
     time: (i64, i64),
     shape: Arc<RowShape>,
@@ -40,7 +40,7 @@ impl SealedHashes {
     }
 }
 
-/// Hashes of rows sealed lately, oldest first.
+/// Hashes of recently sealed rows, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct RecentRows {
     lists: VecDeque<SealedHashes>,
@@ -68,7 +68,7 @@ impl RecentRows {
         self.forget_beyond(FRAMES_MAX);
     }
 
-    /// Adds hashes behind those of the newest list, if they find room there, or as another list.
+    /// Adds hashes to the newest list if they fit there, otherwise as a new list.
     fn add(
         &mut self,
         time: (i64, i64),
@@ -108,12 +108,12 @@ impl RecentRows {
         }
     }
 
-    /// Its lists, oldest first: range of `time`, shape, hashes.
+    /// Iterates over its lists, oldest first: range of `time`, shape, hashes.
     pub(crate) fn lists(&self) -> impl Iterator<Item = ((i64, i64), &RowShape, &[u64])> {
         self.lists.iter().map(|list| (list.time, &*list.shape, list.hashes.as_slice()))
     }
 
-    /// Takes lists back as they were remembered, before those that are there.
+    /// Puts remembered lists back, ahead of the present ones.
     pub(crate) fn put_back(&mut self, lists: Vec<RecentList>) {
         for RecentList { time, shape, hashes } in lists.into_iter().rev() {
             self.rows += hashes.len();
@@ -125,7 +125,7 @@ impl RecentRows {
     }
 
     fn holds(&self, time: i64, row: &RowScratch, shape: &RowShape) -> bool {
-        // The hash that the row has in the shape asked for last: nearly always there is only one.
+        // Hash of the row in the shape of the list before: nearly always there is only one shape.
         let mut hashed: Option<(&Arc<RowShape>, Option<u64>)> = None;
         self.lists.iter().filter(|l| (l.time.0..=l.time.1).contains(&time)).any(|list| {
             let hash = match hashed {
@@ -145,11 +145,11 @@ pub(crate) struct RecentList {
     pub(crate) hashes: Vec<u64>,
 }
 
-/// All streams' lists in the order in which they were sealed, within bounds: those of each stream hold its newest
-/// [`FRAMES_MAX`] rows, and where all together are too many the oldest go first.
+/// Lists of all streams in the order of sealing, within bounds: each stream keeps its newest [`FRAMES_MAX`] rows, and
+/// the oldest lists go first if all together take too many bytes.
 #[derive(Debug, Default)]
 pub(crate) struct RecentOrder {
-    /// Stream and serial of lists, oldest first, with some that are gone or were joined since.
+    /// Stream and serial of lists, oldest first; some lists are gone or were joined since.
     order: VecDeque<(u32, u64)>,
     lists: usize,
     bytes: usize,
@@ -177,13 +177,14 @@ impl RecentOrder {
             }
         }
         if self.order.len() > 2 * self.lists + 1024 {
-            // A list is there if it is not older than the oldest of its stream; one of those that were joined is kept with it.
+            // A list exists if it is not older than the oldest of its stream; the entries of joined lists are kept with
+            // it.
             let oldest = |stream: u32| streams[stream as usize].recent.as_deref().and_then(|r| r.lists.front());
             self.order.retain(|(stream, serial)| oldest(*stream).is_some_and(|list| list.serial <= *serial));
         }
     }
 
-    /// Bytes of all hashes, entries of the order, and lists.
+    /// Returns the bytes of all hashes, the number of entries in the order, and the number of lists.
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize, usize) {
         (self.bytes, self.order.len(), self.lists)
@@ -194,12 +195,12 @@ impl RecentOrder {
         self.bytes = self.bytes + now.bytes - bytes;
     }
 
-    /// Takes in what streams remember after recovery, by the newest `time` of each list.
+    /// Takes in the lists that streams have after recovery, in the order of the newest `time` of each.
     pub(crate) fn begin(&mut self, streams: &mut [StreamWriter]) {
         let mut found: Vec<(i64, u32, usize)> = Vec::new();
         for (id, stream) in streams.iter().enumerate() {
             let Some(recent) = stream.recent.as_deref() else { continue };
-            // Of one stream they stand in their order.
+            // Lists of one stream keep their order.
             let mut newest = i64::MIN;
             for (n, list) in recent.lists.iter().enumerate() {
                 newest = newest.max(list.time.1);
@@ -218,7 +219,7 @@ impl RecentOrder {
     }
 }
 
-/// Whether a frame is equal in `time` and all values to one in memory or sealed lately.
+/// Returns whether a frame is equal in `time` and all values to one in memory or sealed recently.
 pub(crate) fn is_duplicate(
     row: &RowScratch,
     shape: &RowShape,
@@ -279,13 +280,13 @@ fn state_of(shape: &RowShape, word: &impl Fn(usize) -> u64, channel: usize) -> C
     CellState::from_code(bits as u8 & 3).unwrap_or(CellState::Absent)
 }
 
-/// Whether two values are the same, bit for bit as one of their types has them: a channel may have been widened since.
+/// Returns whether two numbers are equal bit for bit in the type of either: a channel may have been widened since.
 fn same_number((kind, bits): (ChannelType, u64), (other, of_other): (ChannelType, u64)) -> bool {
     retyped(other, kind, of_other) == Some(bits) || retyped(kind, other, bits) == Some(of_other)
 }
 
-/// The words that a row has in another shape of its stream, times apart; none where that cannot hold it, so
-/// that it is in no row of that shape.
+/// Returns the words of a row in another shape of its stream, without its times, or `None` if that shape cannot hold
+/// it, so that it is in no row of that shape.
 fn words_in(to: &RowShape, row: &RowScratch, shape: &RowShape) -> Option<Vec<u64>> {
     let mut words = to.template().to_vec();
     for channel in 0..shape.fields.len().max(to.fields.len()) {
@@ -305,13 +306,13 @@ fn words_in(to: &RowShape, row: &RowScratch, shape: &RowShape) -> Option<Vec<u64
     Some(words)
 }
 
-/// The same number as another type has it.
+/// Returns the bits of a number in another type, or `None` if that type cannot hold it.
 fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
     if from == to {
         return Some(bits);
     }
     if let (ChannelType::Array(from), ChannelType::Array(to)) = (from, to) {
-        // Of another length: the word says the bytes.
+        // For an array of another length, the word states the bytes.
         return (from.element() == to.element()).then_some(bits);
     }
     if !from.is_scalar() || !to.is_scalar() {
@@ -321,7 +322,7 @@ fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
     if let Some(wider) = value.convert(to) {
         return Some(wider.bits());
     }
-    // Back from what it was widened to since.
+    // Narrow a value that was widened since.
     let Value::F64(number) = value else { return None };
     let narrow = match to {
         ChannelType::F32 => Value::F32(number as f32),
@@ -331,12 +332,12 @@ fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
     (again.bits() == bits).then(|| narrow.bits())
 }
 
-/// What the hashes of a store's rows begin with: it is in no other store, and no sender knows it.
+/// Returns the initial value for hashes of a store's rows. No other store has it, and no sender knows it.
 pub(crate) fn hash_key(origin: u128) -> u64 {
     spread(origin as u64 ^ spread((origin >> 64) as u64))
 }
 
-/// Hash of a row's time, states, values and text, as its shape has them.
+/// Hashes a row's time, states, values and text, as its shape has them.
 fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
     let key = shape.hash_key;
     if !shape.has_text {
@@ -357,7 +358,7 @@ fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8
 }
 
 fn hash_words(key: u64, time: i64, words: Range<usize>, word: impl Fn(usize) -> u64) -> u64 {
-    // Four at a time, as each waits for the one before.
+    // Four lanes, as each step waits for the one before.
     let mut lanes = [key, 0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc2b2_ae3d_27d4_eb4f];
     let whole = words.start + words.len() / 4 * 4;
     for at in (words.start..whole).step_by(4) {
@@ -369,8 +370,8 @@ fn hash_words(key: u64, time: i64, words: Range<usize>, word: impl Fn(usize) -> 
     lanes.into_iter().fold(hash, mix)
 }
 
-/// Each bit of the result depends on each of `word` (the finalizer of MurmurHash3). Times of frames differ in a few low
-/// bits, and so do their states and small numbers: without it one would make up for the other.
+/// Spreads each bit of `word` over the result (the finalizer of MurmurHash3). Times of frames differ in a few low bits,
+/// and so do their states and small numbers: without it, the differences could cancel out.
 fn spread(word: u64) -> u64 {
     let word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let word = (word ^ word >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

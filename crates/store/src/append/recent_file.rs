@@ -1,5 +1,5 @@
-//! The file `recent`: what streams received lately, kept over a clean end, so that a frame which was sealed
-//! before it is still known when its sender, who got no answer, sends it again after.
+//! The file `recent`: hashes of recently received rows, kept over a clean end. A frame that was sealed before it is
+//! still recognized when its sender, who got no answer, sends it again after.
 //!
 //! ```text
 //! 0 4 magic "SBRC" · 4 4 which hash: 1 · 8 8 number of the commit that ended the run cleanly · 16 8 bytes of entries
@@ -7,10 +7,11 @@
 //! entry: u32 stream, u8 whether its rows have a sequence, u16 channels, a type of each, u32 n, i64 time min,
 //!        i64 time max, n × u64 hash of a row of these types (crate::append::recent)
 //! ```
-//! The hash is that of [`crate::append::recent`]; one of another kind (0: times and states made up for each other) is not compared.
-//! The file counts as long as the log continues from that commit, also after a kill: what was received since is in the
-//! log, or forgotten with the part of it that was sealed. Damaged, or of a commit that recovery did not find, it was
-//! never there.
+//! The hash is that of [`crate::append::recent`]; hashes of another kind (0: differences of times and states could
+//! cancel out) are not compared.
+//! The file is valid as long as the log continues from that commit, also after a kill: rows received since are in the
+//! log, or forgotten with the part of it that was sealed. If it is damaged, or of a commit that recovery did not find,
+//! it is ignored.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,13 +26,13 @@ use crate::model::damage::Damage;
 use crate::model::value::ChannelType;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SBRC");
-/// How rows are hashed.
+/// Number of the hash function.
 const HASH: u32 = 1;
 const HEADER_BYTES: usize = 32;
-/// More is never written: the hashes of all streams, and what names their lists.
+/// Max bytes of the entries: the hashes of all streams, and the heads of their lists.
 const BYTES_MAX: u64 = 4 * RECENT_BYTES_MAX as u64;
 
-/// Keeps what streams received lately, for the opening that follows the clean end `commit`.
+/// Saves the hashes of recently received rows for the opening that follows the clean end `commit`.
 pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<()> {
     let mut entries = Put::default();
     for (id, stream) in writer.streams.iter() {
@@ -67,8 +68,8 @@ pub(crate) fn save(disk: &dyn Disk, commit: u64, writer: &Writer) -> io::Result<
     disk.sync()
 }
 
-/// Takes it back if the log, which ends with `commit`, has the clean end that it belongs to. Otherwise it goes: numbers of
-/// commits that were lost come again. So does one that cannot be read; then returns what is wrong with it.
+/// Loads the file if the log, which ends with `commit`, has the clean end that it belongs to. Erases one of a later
+/// commit, as numbers of lost commits are used again. Erases one that cannot be read, too, and returns its damage.
 pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Result<Option<Damage>> {
     let file = match disk.open(names::RECENT, Access::Buffered) {
         Ok(file) => file,
@@ -86,7 +87,7 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
     let bytes = match read_exact(&*file, 0, size as usize) {
         Ok(bytes) => bytes,
         Err(error) => {
-            // Read by a later opening, it could be taken for one of the commits to come.
+            // A later opening that can read it could take it for one of a commit yet to come.
             go()?;
             let reason = format!("what was received before the last end cannot be read: {error}");
             return Ok(Some(Damage { file: names::RECENT.to_owned(), offset: 0, reason }));
@@ -111,7 +112,7 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
     Ok(None)
 }
 
-/// Reads a file whose checksums are made to fit: for tests that attack what lies behind them.
+/// Reads a file after making its checksums fit, for tests that attack the code behind them.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
     let mut bytes = bytes.to_vec();
@@ -128,7 +129,7 @@ pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
     Some(std::iter::from_fn(|| List::take(&mut t)).map(|list| list.hashes.len()).sum())
 }
 
-/// One entry.
+/// One entry of the file.
 struct List {
     stream: u32,
     has_sequence: bool,
@@ -148,7 +149,7 @@ impl List {
     }
 }
 
-/// The commit and the entries, if they fit.
+/// Returns the commit and the entries, or `None` if the header or a checksum is wrong.
 fn entries_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut t = Take(bytes);
     let (magic, hash, of) = (t.u32()?, t.u32()?, t.u64()?);

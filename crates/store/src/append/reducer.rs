@@ -1,4 +1,4 @@
-//! Reduction at append: which frames of a stream get a row, and what their rows hold.
+//! Lossy append: which frames of a stream get a row, and what their rows hold.
 //!
 //! ```text
 //!  frame ─> late? ─> its values to channels beside ──────────────────────────────────────────┐
@@ -22,12 +22,12 @@ use crate::model::row::{RowScratch, RowShape};
 use crate::model::stream::{ChannelSpec, Layout, StreamSpec};
 use crate::model::value::{CellState, Value};
 
-/// Frames of a stream with a source clock that are known again when they are sent twice.
+/// Newest frames of a stream with a source clock among which one that is sent twice is recognized.
 const RECENT_MAX: usize = 4096;
-/// What every cell of a word of states is where nothing is offered.
+/// Word of states in which every cell is absent.
 const ABSENT_WORD: u64 = 0x5555_5555_5555_5555;
 
-/// What the append side keeps of a stream with reductions.
+/// State of a stream with reductions on the append side.
 #[derive(Debug)]
 pub(crate) struct Reducer {
     lanes: Vec<LossyChannel>,
@@ -36,28 +36,28 @@ pub(crate) struct Reducer {
     /// Newest `time` that was taken in order.
     newest: i64,
     pub(crate) held: Option<Arc<Held>>,
-    /// The held frame is from the log, and nothing is known of the rows before it.
+    /// Whether the held frame is from the log, so that the rows before it are unknown.
     recovered: bool,
-    /// Row of the frame that was found held: no count has it.
+    /// Row of the held frame that recovery found; no counter includes it.
     uncounted: Option<u64>,
-    /// Position of the unit with its newest record, and of those before with the commits that replaced them.
+    /// Position of the unit with its newest record, then those of earlier records with the commits that replaced them.
     logged: Option<u64>,
     before: VecDeque<(u64, u64)>,
-    /// Commit under way in which the held frame was written, where, and its words.
+    /// Commit under way that has the record of the held frame, and the place and length of that record in words.
     written: Option<(u64, (usize, usize))>,
-    /// Frames left out in each of the newest commits, which may not be durable yet, and their smallest and largest
-    /// `time`.
+    /// Newest commits, which may not be durable yet: number, frames left out, and the min and max `time` of those.
     left_out: VecDeque<(u64, u64, (i64, i64))>,
-    /// Hashes of the frames taken last, of streams whose `time` is the source's.
+    /// Hashes of the newest frames, for streams whose `time` is the source time.
     recent: VecDeque<u64>,
-    /// A row under way: that of the held frame.
+    /// Scratch row for the held frame.
     row: RowScratch,
-    /// Of the frame under way, which lanes leave it out.
+    /// Whether each lane leaves out the frame under way.
     leaves: Vec<bool>,
 }
 
 impl Reducer {
-    /// What a layout needs, if any channel of it has a reduction. `newest`: the stream's newest `time`.
+    /// Makes the state for a layout, or returns `None` if none of its channels has a reduction. `newest` is the
+    /// stream's newest `time`.
     pub(crate) fn new(layout: &Layout, shape: &RowShape, newest: i64) -> Option<Box<Reducer>> {
         let mut plain = vec![0; shape.fields.len().div_ceil(32)];
         let mut lanes = Vec::new();
@@ -86,17 +86,17 @@ impl Reducer {
         })
     }
 
-    /// Whether the frame of a row was found held, so that no count has it.
+    /// Returns whether the frame of a row is a held frame that recovery found, so that no counter includes it.
     pub(crate) fn is_uncounted(&self, row: u64) -> bool {
         self.uncounted == Some(row)
     }
 
-    /// The frame that was found held and is to get this row.
+    /// Returns the held frame found by recovery that is to get this row, if any.
     pub(crate) fn found_held(&self, row: u64) -> Option<&Held> {
         self.held.as_deref().filter(|held| self.recovered && held.row == row)
     }
 
-    /// Whether a frame of this `time` comes after one of a later time.
+    /// Returns whether a frame of this `time` comes after one of a later time.
     pub(crate) fn is_late(&self, time: i64) -> bool {
         time < self.newest
     }
@@ -114,7 +114,7 @@ impl Reducer {
         }
     }
 
-    /// Takes back that the held frame got no row.
+    /// Uncounts the held frame, which gets a row after all.
     fn note_stored(&mut self) {
         let held_in = self.written.map(|(commit, _)| commit);
         if let Some((_, frames, _)) = self.left_out.iter_mut().find(|(commit, ..)| Some(*commit) == held_in) {
@@ -122,7 +122,8 @@ impl Reducer {
         }
     }
 
-    /// Frames that got no row and are not durable with the commit `committed`, and their smallest and largest `time`.
+    /// Returns the number of frames without a row that are not durable with the commit `committed`, and their min and
+    /// max `time`.
     pub(crate) fn undurable(&self, committed: u64) -> Option<(u64, (i64, i64))> {
         let since = self.left_out.iter().filter(|(commit, frames, _)| *commit > committed && *frames > 0);
         since
@@ -130,13 +131,13 @@ impl Reducer {
             .reduce(|(a, of), (b, time)| (a + b, (of.0.min(time.0), of.1.max(time.1))))
     }
 
-    /// Whether a row offers anything to a channel without a reduction.
+    /// Returns whether a row has content for a channel without a reduction.
     fn has_plain(&self, shape: &RowShape, words: &[u64]) -> bool {
         words[shape.states..].iter().zip(&self.plain).any(|(word, plain)| (word ^ ABSENT_WORD) & plain != 0)
     }
 }
 
-/// `time` of a frame.
+/// Returns the `time` of a frame.
 fn time_of(head: &FrameHead, source_clock: bool) -> i64 {
     match head.source_time {
         Some(time) if source_clock => time,
@@ -144,12 +145,12 @@ fn time_of(head: &FrameHead, source_clock: bool) -> i64 {
     }
 }
 
-/// Whether the source's clock runs so far ahead that the frame cannot be where its stream stands.
+/// Returns whether a frame's source time is more than `max_future_ns` ahead of its reception.
 fn is_future(head: &FrameHead, source_clock: bool, max_future_ns: i64) -> bool {
     source_clock && head.source_time.is_some_and(|time| time.saturating_sub(head.receive_time) > max_future_ns)
 }
 
-/// Hash of a frame's `time` and all that it says.
+/// Hashes a frame's `time` and all its cells.
 fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = foldhash::fast::FixedState::with_seed(7).build_hasher();
@@ -180,7 +181,7 @@ fn hash_of(frame: &FrameRef<'_>, time: i64) -> u64 {
 }
 
 impl StreamWriter {
-    /// Replaces the reducer of a stream whose definition changed: what is offered next is stored.
+    /// Replaces the reducer of a stream whose definition changed. The next values offered are stored.
     pub(super) fn renew_reducer(&mut self) {
         let definition = self.slot.stream.load();
         let before = self.reducer.take();
@@ -196,8 +197,8 @@ impl StreamWriter {
 }
 
 impl Writer {
-    /// A frame of a stream with reductions that was sent before, or comes late: done with, its row or none as
-    /// `try_append` says. None: it is taken as any other.
+    /// Handles a frame of a stream with reductions that is a duplicate or late, and returns its outcome as `try_append`
+    /// does. Returns `None` if it is to be appended like any other.
     #[inline(never)]
     pub(crate) fn take_late(&mut self, frame: &FrameRef<'_>, now: i64) -> Option<Taken> {
         let head = frame.head();
@@ -227,7 +228,7 @@ impl Writer {
         Some(self.try_append(&batch.frame(0), now))
     }
 
-    /// The frame with the values of channels with a reduction given to channels beside them, which are made for it.
+    /// Fills `batch` with the frame, moving values of channels with a reduction to `_late` channels, which it creates.
     fn beside(&mut self, frame: &FrameRef<'_>, now: i64, batch: &mut FrameBatch) -> Result<(), Reject> {
         let head = frame.head();
         let definition = self.streams[head.stream.0].slot.stream.load_full();
@@ -271,8 +272,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Judges the scratch row of a stream with reductions, in order. True: it is held and gets no row. Else its row holds
-    /// what left its bound, and that of the held frame is ahead of it if it ends a line.
+    /// Judges the scratch row of a stream with reductions. Returns true if it is held and gets no row. Otherwise its
+    /// row keeps only what must be stored, and the held frame's row precedes it if that ends a line.
     #[inline(never)]
     pub(crate) fn reduce(&mut self, frame: &FrameRef<'_>, now: i64) -> bool {
         let head = frame.head();
@@ -283,7 +284,8 @@ impl Writer {
         let Some(mut reducer) = stream.reducer.take() else { return false };
         let mut row = std::mem::take(&mut self.scratch);
         if reducer.is_late(time) || is_future(&head, stream.source_clock, self.max_future_ns) {
-            // Without a value of a channel with a reduction; it takes the row that the held frame was to get.
+            // The frame has no value of a channel with a reduction, and takes the row that the held frame was to get:
+            // store that first.
             self.store_held(id, &mut reducer, now, |_| true);
             self.scratch = row;
             self.streams[id].reducer = Some(reducer);
@@ -295,7 +297,7 @@ impl Writer {
             }
             reducer.recent.push_back(hash_of(frame, time));
         }
-        // The held frame first, if this one could not be read back without it.
+        // Store the held frame first if this one could not be read back without it.
         let ends = |lane: &LossyChannel| {
             lane.needs_held(Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field), time)
         };
@@ -312,7 +314,7 @@ impl Writer {
         let offered =
             |lane: &LossyChannel| Offer::of(&shape, &row.words, &row.text, lane.channel, lane.field) != Offer::Absent;
         let outside = reducer.lanes.iter().zip(&leaves).any(|(lane, leaves)| !leaves && offered(lane));
-        // Not more is held than the log can keep room for.
+        // Hold no more than the log can keep room for.
         let crowded = || {
             let size = held::record_bytes(row.words.len(), row.text.len());
             reducer.held.is_none() && self.unit.is_crowded(size)
@@ -355,7 +357,7 @@ impl Writer {
         !store
     }
 
-    /// Holds a frame: readers see it, and the pending unit has its record.
+    /// Holds a frame: shows it to readers, and puts its record into the pending unit.
     fn hold(&mut self, id: u32, reducer: &mut Reducer, held: Arc<Held>) {
         let commit = self.unit.number();
         let at = reducer.written.filter(|(of, _)| *of == commit).map(|(_, at)| at);
@@ -382,11 +384,11 @@ impl Writer {
         (reducer.held, reducer.recovered) = (Some(held), false);
     }
 
-    /// The held frame is not needed any more once the commit under way is durable.
+    /// Drops the held frame. Its record is needed until the commit under way is durable.
     fn drop_held(&mut self, id: u32, reducer: &mut Reducer) {
         let Some(held) = reducer.held.take() else { return };
         reducer.recovered = false;
-        // The one after it goes behind what comes until then: rows, and the shape that it may have.
+        // The record of the next one goes behind the rows and the shape that are written until then.
         reducer.written = None;
         self.unit.held.give_up_room(&held);
         if let Some(position) = reducer.logged {
@@ -394,7 +396,8 @@ impl Writer {
         }
     }
 
-    /// Gives the held frame its row: the cells of the lanes that `ends` says as values, the others as unchanged.
+    /// Gives the held frame its row. Lanes for which `ends` is true, or that are old, keep their values; the others are
+    /// unchanged.
     fn store_held(&mut self, id: u32, reducer: &mut Reducer, now: i64, ends: impl Fn(usize) -> bool) {
         let Some(held) = reducer.held.clone() else { return };
         let recovered = reducer.recovered;
@@ -405,8 +408,9 @@ impl Writer {
         row.text.clear();
         row.text.extend_from_slice(&held.text);
         row.points = held.points();
-        // A frame of the log may be older than the shape that a checkpoint states, and the lanes know the fields of
-        // that one alone. It is stored whole. No lane has stored anything yet, so what is offered next is stored, too.
+        // A frame of the log may be older than the shape in a checkpoint, and the lanes know only the fields of the
+        // latter. Such a frame is stored whole. No lane has stored anything yet, so the next values offered are stored,
+        // too.
         let same_shape = held.shape_number == self.streams[id].shape_number;
         for (n, lane) in reducer.lanes.iter_mut().enumerate().filter(|_| same_shape) {
             let offer = Offer::of(&held.shape, &held.words, &held.text, lane.channel, lane.field);
@@ -441,7 +445,7 @@ impl Writer {
         self.drop_held(id, reducer);
     }
 
-    /// Gives the held frame of a stream its row, as it is; false: the log has no room, with a reserve left free.
+    /// Gives the held frame of a stream its row, as it is. Returns false if the log has no room for it and `reserve`.
     pub(crate) fn flush_held(&mut self, id: u32, reserve: u64, now: i64) -> bool {
         let Some(stream) = self.streams.get(id) else { return true };
         let Some(held) = stream.reducer.as_ref().and_then(|r| r.held.clone()) else { return true };
@@ -454,7 +458,7 @@ impl Writer {
         true
     }
 
-    /// Gives every held frame its row, for a clean end; those that find no room stay in the log.
+    /// Gives every held frame its row, for a clean end. Those that find no room stay in the log.
     pub(crate) fn flush_all_held(&mut self, now: i64) {
         for id in 0..self.streams.len() {
             if !self.flush_held(id, 0, now) {
@@ -463,7 +467,8 @@ impl Writer {
         }
     }
 
-    /// Takes a held frame back from the log; it counts if no row follows. None: it does not fit what came before.
+    /// Restores a held frame from the log; it is valid if no row follows. Returns `None` if it does not fit what came
+    /// before.
     pub(crate) fn restore_held(&mut self, bytes: &[u8]) -> Option<()> {
         let (id, shape_number, row, rest) = held::read_head(bytes)?;
         let shape = self.streams.shape_of(id, shape_number)?;
@@ -481,7 +486,7 @@ impl Writer {
         Some(())
     }
 
-    /// Bytes of the rows of the held frames that the log was found to hold.
+    /// Returns the bytes of the rows of the valid held frames found in the log.
     pub(crate) fn found_held_bytes(&self) -> usize {
         let of = |(_, stream): (u32, &StreamWriter)| {
             let held = stream.reducer.as_ref()?.held.as_ref()?;
@@ -490,12 +495,12 @@ impl Writer {
         self.streams.iter().filter_map(of).sum()
     }
 
-    /// After the log was read: which held frames count, and where each stream goes on.
+    /// Decides, after the log was read, which held frames are valid, and sets the newest `time` of each stream.
     pub(super) fn settle_held(&mut self, now: i64) {
         let latest = now.saturating_add(self.max_future_ns);
         for (id, stream) in self.streams.iter_mut() {
             let Some(reducer) = &mut stream.reducer else { continue };
-            // Of a row whose clock ran ahead nothing follows for the rows to come.
+            // A row whose clock ran ahead must not make the rows to come late.
             reducer.newest = stream.slot.newest_time().min(latest);
             reducer.held = reducer.held.take().filter(|held| held.row == stream.next_row);
             reducer.recovered = reducer.held.is_some();
@@ -513,7 +518,7 @@ impl Writer {
 }
 
 impl RowScratch {
-    /// Takes the value of a cell away: it is within its bound.
+    /// Marks a cell as unchanged: its value is within its bound.
     fn leave_out(&mut self, shape: &RowShape, channel: usize) {
         self.set_state(shape, channel, CellState::Unchanged as u8);
     }

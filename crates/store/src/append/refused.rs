@@ -1,9 +1,9 @@
-//! Frames that reached a store which took nothing: what becomes a row of `strongback.gaps` when it takes data
-//! again. Of each stream at most one row a second, and one more for each run of refused frames that a loss interrupts;
-//! bounded by the number of streams.
+//! Refused frames, which become rows of `strongback.gaps` when the store accepts data again. Each stream gets at most
+//! one row a second, and one more for each run of refused frames that a loss interrupts. Their number is bounded by
+//! that of streams.
 //!
-//! Invariant: within the range of sequences that a row names, nothing is missing but frames that it counts. So whatever
-//! is lost in between has a row of its own, also after an end of the store that comes before that row is durable.
+//! Invariant: within the range of sequences that a row names, only frames that it counts are missing. A loss in between
+//! thus has a row of its own, even if the store ends before that row is durable.
 
 use crate::append::ledger::{Gap, GapCause};
 use crate::append::sequence::Run;
@@ -11,30 +11,30 @@ use crate::append::sequence::session::INTERVALS_MAX;
 use crate::append::waiting_gaps::ROW_SPACING_NS;
 use crate::model::stream::Stream;
 
-/// Most runs of refused frames of one stream that wait apart: half as many as the losses that its session remembers, as
-/// one lies between each two. Later ones join, and what is lost in between gets its row with theirs.
+/// Max separate runs of refused frames of one stream: half as many as the losses that its session remembers, as one
+/// lies between each two. Later runs join, and losses in between get their row with theirs.
 const RUNS_MAX: u32 = INTERVALS_MAX as u32 / 2;
-/// Runs of all streams that wait apart.
+/// Max separate runs of refused frames of all streams.
 const ALL_RUNS_MAX: usize = 16_384;
 
-/// What was refused of one stream since its last row.
+/// Refused frames of one stream since its last row.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     id: u64,
     count: u64,
-    /// Smallest and largest `time`.
+    /// Min and max `time`.
     time: (i64, i64),
-    /// Session, lowest and highest sequence; none where no frame has a sequence.
+    /// Session, lowest and highest sequence; `None` if no frame has a sequence.
     sequence: Option<Run>,
-    /// When its last row was written.
+    /// Time at which its last row was written.
     written: i64,
-    /// Runs before it that wait apart.
+    /// Number of separate runs before it.
     runs: u32,
-    /// Whether its range holds losses of others.
+    /// Whether its range includes other losses.
     joined: bool,
 }
 
-/// By stream and cause.
+/// Refused frames without a row, by stream and cause.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedFrames {
     spans: hashbrown::HashMap<(u32, GapCause), Span, foldhash::fast::RandomState>,
@@ -43,8 +43,8 @@ pub(crate) struct RefusedFrames {
 }
 
 impl RefusedFrames {
-    /// Id of the row that tells of refused frames of this stream. `misses`: whether any of these sequences of a session
-    /// are missing for another reason.
+    /// Returns the id of the row that reports this stream's refused frames. `misses`: whether any sequence of a run is
+    /// missing for another reason.
     pub(crate) fn id_of(
         &mut self,
         (stream, cause): (u32, GapCause),
@@ -68,35 +68,35 @@ impl RefusedFrames {
         span.id
     }
 
-    /// Counts frames whose row has an id already.
+    /// Counts frames whose row already has an id.
     pub(crate) fn add(&mut self, of: (u32, GapCause), count: u64, time: (i64, i64), sequence: Option<Run>) {
         let Some(span) = self.spans.get_mut(&of) else { return };
         span.sequence = match (span.sequence, sequence) {
             (Some((session, a, b)), Some((same, c, d))) if session == same => Some((session, a.min(c), b.max(d))),
-            // Beyond what waits apart the newest session counts.
+            // When runs join across sessions, the newest session counts.
             (before, new) => new.or(before),
         };
         span.time = (span.time.0.min(time.0), span.time.1.max(time.1));
         span.count += count;
     }
 
-    /// Streams of whose losses some lie in the range of a row.
+    /// Iterates over the streams with losses in the range of a row.
     pub(super) fn joined(&self) -> impl Iterator<Item = u32> {
         self.spans.iter().filter(|(_, span)| span.joined).map(|((stream, _), _)| *stream)
     }
 
-    /// Ids of the rows that are not written yet.
+    /// Iterates over the ids of the rows that are not written yet.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
         let ended = self.ended.iter().map(|(_, span)| span.id);
         ended.chain(self.spans.values().map(|span| span.id).filter(|&id| id != 0))
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     pub(crate) fn is_empty(&self) -> bool {
         self.spans.is_empty() && self.ended.is_empty()
     }
 
-    /// Takes the rows that are due at `now`, and those of the streams that `also` says; all of them at the end.
+    /// Takes the rows that are due at `now`, and those of streams for which `also` is true; with `all`, every row.
     pub(crate) fn take_due(
         &mut self,
         (now, all): (i64, bool),
@@ -138,7 +138,7 @@ impl RefusedFrames {
         });
     }
 
-    /// Takes over what another one has not told yet.
+    /// Takes over the refused frames that `before` has not reported yet.
     pub(crate) fn take_over(&mut self, before: &RefusedFrames) {
         self.ended.extend(&before.ended);
         self.spans.extend(before.spans.iter().filter(|(_, span)| span.count > 0));
@@ -151,7 +151,7 @@ impl Span {
         Span { id: 0, count: 0, time, sequence: None, written, runs: 0, joined: false }
     }
 
-    /// Whether its range may grow to more sequences.
+    /// Returns whether its range may grow to include more sequences.
     fn takes(&self, sequence: Option<Run>, misses: impl Fn(Run) -> bool) -> bool {
         let (Some((session, a, b)), Some((of, c, d))) = (self.sequence, sequence) else { return true };
         session == of && !(c > b && misses((session, b + 1, c - 1)) || d < a && misses((session, d + 1, a - 1)))

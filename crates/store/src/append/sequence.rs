@@ -1,11 +1,11 @@
-//! Sequences: what the number of a frame says of it, across wraps, restarts of its source, and openings of the store.
+//! Sequences: judges frames by their number, across wraps, restarts of the source and openings of the store.
 //!
 //! ```text
 //!  wire number ─> which session ─> unwrapped ─> next · after a gap · fills one · late · seen before
 //! ```
-//! A frame that was never seen is stored, whatever order it comes in; it is a duplicate only if it was seen. What is
-//! remembered is bounded ([`session::INTERVALS_MAX`] intervals a session, and of the session before the newest for
-//! [`REORDER_NS`]); what passes the bound is stored again and never dropped.
+//! A frame that was never seen is stored, in whatever order it arrives; only a frame that was seen is a duplicate.
+//! Memory is bounded: [`session::INTERVALS_MAX`] intervals a session, and the session before the newest for
+//! [`REORDER_NS`]. A frame beyond the bound is stored again, never dropped.
 
 mod noted;
 pub(crate) mod saved;
@@ -17,69 +17,71 @@ pub(crate) use session::{UNCOUNTED, UNKNOWN_GAP};
 use crate::model::mutant::{self, Mutant};
 use crate::model::row::Stamps;
 
-/// A sequence this far back can be a late frame; one further back whose source went on is a restart.
+/// Max distance back at which a frame can be late; further back it is a restart, unless its source time says otherwise.
 const REORDER_FRAMES: i64 = 1024;
-/// A missing one this far back is late even if its source's clock, which was set back since, says that it is newer.
+/// Max distance back at which a missing frame is late even if its source time, from before the clock was set back, is
+/// newer.
 const SET_BACK_FRAMES: i64 = 64;
-/// A repeated sequence this long after the newest is a restart, where the source gives no time; and so long after a
-/// restart frames of the session before are known.
+/// Nanoseconds after the newest frame from which a repeated sequence is a restart, if the source gives no time. Frames
+/// of the session before a restart are recognized for as long.
 const REORDER_NS: i64 = 2_000_000_000;
-/// A leap forward over more frames is a restart, not a loss.
+/// Max frames that a leap forward may lose; one over more frames is a restart.
 const LEAP_FRAMES: i64 = 1 << 24;
 
-/// A session, and first and last of its sequences that are meant.
+/// A run of sequences: session, first and last.
 pub(crate) type Run = (u32, i64, i64);
 
-/// What a frame's sequence says.
+/// Judgement of a frame by its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// The next one, or the first.
+    /// The next sequence, or the first.
     Next,
-    /// Frames before it are missing.
+    /// A leap: frames before this one are missing.
     After {
         /// First missing.
         from: i64,
         /// Last missing.
         to: i64,
     },
-    /// A missing one that came after all.
+    /// A missing frame that arrived after all.
     Filled {
-        /// The gap it was missing from.
+        /// Gap that it was missing from.
         gap: u64,
     },
-    /// Before the first one seen of its session, or before all that is remembered: never counted as lost by what is known.
+    /// A frame before the first one seen of its session, or before all that is remembered; not known to have been
+    /// counted as lost.
     Late,
-    /// Came before.
+    /// A frame that was seen before.
     Duplicate,
-    /// The source began its sequence again.
+    /// A restart of the source's sequence.
     Restart,
 }
 
-/// A frame that was judged.
+/// A judged frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Judged {
-    /// Its session.
+    /// Session of the frame.
     pub(crate) session: u32,
-    /// Its unwrapped sequence.
+    /// Unwrapped sequence of the frame.
     pub(crate) sequence: i64,
     pub(crate) seen: Seen,
 }
 
-/// Follows the wire sequence of one stream and unwraps it.
+/// Tracker of the wire sequence of one stream, which it unwraps.
 #[derive(Clone, Debug)]
 pub(crate) struct SequenceTracker {
-    /// Wire sequences count modulo this.
+    /// Modulus of wire sequences.
     pub(crate) modulus: u64,
     session: Session,
-    /// The session before it, for as long as frames of both may come.
+    /// The previous session, for as long as frames of both may arrive.
     ended: Option<Box<Session>>,
     /// Session and highest sequence of the rows before the first in memory.
     pub(crate) sealed: Option<(u32, i64)>,
-    /// Rows of the log before this one were taken before the state was saved.
+    /// First row of the log that the saved state does not include.
     pub(crate) known_row: u64,
-    /// Whether it was taken back from a position alone, as older versions wrote it, which may be ahead of the rows.
+    /// Whether it was restored from a position alone, as older versions wrote it, which may be ahead of the rows.
     pub(crate) is_position: bool,
-    /// Whether a change that no row shows waits to be saved.
+    /// Whether a change that no row records is still to be saved.
     pub(crate) unsaved: bool,
     /// `time` before and after the frames that recovery found missing and no row names.
     pub(crate) untold_time: Option<(i64, i64)>,
@@ -99,8 +101,8 @@ impl SequenceTracker {
         }
     }
 
-    /// Wire sequences count modulo this from the next frame on. Where they did not, and some were seen, that frame begins a
-    /// session: nothing is known of how far it is from those. Says whether it does.
+    /// Sets the modulus of wire sequences from the next frame on. If it differs and frames were seen, that frame begins
+    /// a session, as its distance from them is unknown. Returns whether it does.
     pub(crate) fn count_by(&mut self, modulus: u64) -> bool {
         let modulus = modulus.clamp(2, 1 << 62);
         let begins = std::mem::replace(&mut self.modulus, modulus) != modulus && self.session.range.is_some();
@@ -121,7 +123,7 @@ impl SequenceTracker {
         self.ended.as_deref_mut().filter(|ended| ended.number == number)
     }
 
-    /// Stamps of the newest frame before one that was judged: where a gap before it begins. None: not known.
+    /// Returns the stamps of the newest frame before a judged one, where a gap before it begins, or `None` if unknown.
     pub(crate) fn newest(&self, judged: &Judged) -> Option<Stamps> {
         let before = self.sessions().find(|s| s.number == judged.session).unwrap_or(&self.session);
         if mutant::is_active(Mutant::ForgetNewest) {
@@ -130,14 +132,14 @@ impl SequenceTracker {
         Some(before.newest).filter(|_| before.newest.0 != crate::model::row::NONE)
     }
 
-    /// Continues after a position.
+    /// Continues after a position: session and highest sequence.
     pub(crate) fn resume(&mut self, number: u32, highest: i64) {
         self.session = Session { range: can_be(highest).then_some((highest, highest)), ..Session::new(number) };
         self.is_position = true;
     }
 
-    /// Takes a frame of the log back, as it was when it was judged first. Names what it finds missing `gap`; where it
-    /// finds some, returns the stamps before.
+    /// Restores a frame of the log as it was first judged. Frames that it shows to be missing belong to `gap`; if there
+    /// are any, returns the stamps of the frame before.
     pub(crate) fn restore(&mut self, sequence: i64, number: u32, stamps: Stamps, gap: u64) -> Option<Stamps> {
         if !can_be(sequence) {
             return None;
@@ -151,7 +153,7 @@ impl SequenceTracker {
         leaps.then_some(before)
     }
 
-    /// Judges a frame; changes nothing. The result is meant for [`SequenceTracker::take`].
+    /// Judges a frame without changing anything. The result is meant for [`SequenceTracker::take`].
     pub(crate) fn judge(&self, wire: u64, receive_time: i64, source_time: Option<i64>) -> Judged {
         let wire = (wire % self.modulus) as i64;
         let number = self.session.number;
@@ -171,7 +173,7 @@ impl SequenceTracker {
             _ => None,
         };
         if step > 0 {
-            // Back near zero without having been near the end: not a wrap, and not that many lost.
+            // Near zero again without having been near the end: neither a wrap nor such a large loss.
             let again = step > REORDER_FRAMES && wire < REORDER_FRAMES && newer != Some(false);
             return match step {
                 _ if again || step > LEAP_FRAMES => restart,
@@ -182,7 +184,7 @@ impl SequenceTracker {
         let quiet = receive_time.saturating_sub(received) > REORDER_NS;
         let within = -step <= REORDER_FRAMES;
         let missing = self.session.interval_of(sequence);
-        // One that is waited for came late, whatever a clock that was set since says.
+        // A missing frame came late, whatever a clock that was set since says.
         let near = -step <= if newer == Some(true) { SET_BACK_FRAMES } else { REORDER_FRAMES };
         if let Some(MissingRange { gap, .. }) = missing.filter(|i| i.gap != UNCOUNTED)
             && near
@@ -190,7 +192,7 @@ impl SequenceTracker {
         {
             return judged(sequence, Seen::Filled { gap });
         }
-        // A source whose time continues while its sequence falls back began again.
+        // A source whose time continues while its sequence falls back restarted.
         if newer == Some(true) || newer.is_none() && (!within || quiet) {
             return restart;
         }
@@ -198,7 +200,7 @@ impl SequenceTracker {
             Some(MissingRange { gap: UNCOUNTED, .. }) => judged(sequence, Seen::Late),
             Some(MissingRange { gap, .. }) => judged(sequence, Seen::Filled { gap }),
             None if sequence < lowest => judged(sequence, Seen::Late),
-            // From before the whole session: no frame of it was seen at that time.
+            // Older than the whole session: no frame of it was seen at that time.
             None if source_time.is_some_and(|now| self.session.least_source.is_some_and(|least| now < least)) => {
                 restart
             }
@@ -206,7 +208,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Judges a frame by the session before the newest; none: it is not of that.
+    /// Judges a frame by the session before the newest. Returns `None` if it does not belong to that.
     fn judge_ended(&self, ended: &Session, wire: i64, (receive_time, source_time): Stamps) -> Option<Judged> {
         if receive_time.saturating_sub(self.session.begun.0) > REORDER_NS {
             return None;
@@ -224,7 +226,7 @@ impl SequenceTracker {
             // The source's clock tells the sessions apart if it was not set back in between.
             (Some(now), Some(last), Some(next)) if last < next && step <= 0 => now < last || now == last && step == 0,
             (Some(now), Some(last), Some(next)) if last < next => last < now && now < next && step < near,
-            // Without one it is of the session in whose order it would be out of place by less.
+            // Without a clock, it belongs to the session in whose order it is less out of place.
             _ => step < 0 && near > overtaken && missing.is_some_and(|i| i.gap != UNCOUNTED),
         };
         if !within || !belongs {
@@ -241,7 +243,7 @@ impl SequenceTracker {
         Some(Judged { session: ended.number, sequence, seen })
     }
 
-    /// How far a wire number lies from an unwrapped sequence, the shorter way round.
+    /// Returns the distance of a wire number from an unwrapped sequence, the shorter way round.
     fn step(&self, from: i64, wire: i64) -> i64 {
         let modulus = self.modulus as i64;
         let step = (wire - from.rem_euclid(modulus)).rem_euclid(modulus);
@@ -255,7 +257,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Takes a judged frame that was stored. `gap` names what it finds missing.
+    /// Takes in a judged frame. Frames that it shows to be missing belong to `gap`.
     pub(crate) fn take(&mut self, judged: &Judged, stamps: Stamps, gap: u64) {
         if judged.seen == Seen::Restart {
             self.begin(judged.session);
@@ -267,15 +269,15 @@ impl SequenceTracker {
         }
     }
 
-    /// Takes a sequence back that was taken: its frame is missing after all, in `gap`.
+    /// Marks a sequence that was taken as missing after all, in `gap`.
     pub(crate) fn miss_taken(&mut self, judged: &Judged, gap: u64) {
         if let Some(session) = self.session_mut(judged.session) {
             session.miss(MissingRange { from: judged.sequence, to: judged.sequence, gap });
         }
     }
 
-    /// Continues where the tracker of a store that failed stood. What that one took and this one, which knows what is
-    /// durable, did not is missing: in the gap that `gap_of` gives each run of it.
+    /// Continues from the tracker of a store that failed. Frames that it took and this one, which knows what is
+    /// durable, did not are missing; `gap_of` returns the gap of each run of them.
     pub(crate) fn take_over(
         &mut self,
         before: &SequenceTracker,
@@ -298,13 +300,13 @@ impl SequenceTracker {
         }
     }
 
-    /// Whether any of these sequences of a session are missing.
+    /// Returns whether any sequence of a run is missing.
     pub(crate) fn misses(&self, (number, from, to): Run) -> bool {
         self.sessions().find(|s| s.number == number).is_some_and(|session| session.misses(from, to))
     }
 
-    /// Names the gap of what is missing within a range: its row is found after the frames that showed it, or before them
-    /// where the frames themselves came and were not recorded.
+    /// Assigns a gap to the frames missing within a range. Its row is found after the frames that showed it, or before
+    /// them if the missing frames arrived and were not recorded.
     pub(crate) fn name_gap(&mut self, number: u32, range: (i64, i64), gap: u64) {
         if !can_be(range.0) || !can_be(range.1) {
             return;
@@ -318,13 +320,14 @@ impl SequenceTracker {
         }
     }
 
-    /// Finds what is missing and no row names: of each session its number, first and last sequence, and frames.
+    /// Returns the missing frames that no row names: of each session its number, first and last sequence, and their
+    /// count.
     pub(crate) fn untold(&self) -> Vec<(u32, (i64, i64), u64)> {
         let of = |session: &Session| session.unnamed().map(|(range, count)| (session.number, range, count));
         self.sessions().filter_map(of).collect()
     }
 
-    /// Lets what is missing and no row names count as never lost.
+    /// Marks the missing frames that no row names as never lost.
     pub(crate) fn uncount_untold(&mut self) {
         self.session.uncount_unnamed();
         if let Some(ended) = self.ended.as_deref_mut() {
@@ -332,25 +335,25 @@ impl SequenceTracker {
         }
     }
 
-    /// Forgets which frames were seen: the rows of some of them are gone.
+    /// Forgets which frames were seen, as the rows of some of them are gone.
     pub(crate) fn doubt(&mut self) {
         self.ended = None;
         self.session.missing.clear();
         self.session.range = self.session.range.map(|(_, highest)| (highest + 1, highest));
     }
 
-    /// How many frames are missing that were counted as lost, of the sessions that are remembered.
+    /// Counts the frames that were counted as lost and are still missing, in the remembered sessions.
     pub(crate) fn open_frames(&self) -> u64 {
         self.sessions().map(Session::open_frames).sum()
     }
 
-    /// Stamps of the newest frame.
+    /// Returns the stamps of the newest frame.
     pub(crate) fn newest_stamps(&self) -> Stamps {
         self.session.newest
     }
 }
 
-/// Session and highest sequence up to a row, from those before it.
+/// Returns the session and highest sequence up to a row, given those before it.
 pub(crate) fn advance(before: Option<(u32, i64)>, (sequence, session): (i64, u32)) -> (u32, i64) {
     match before {
         Some((same, highest)) if same == session => (session, highest.max(sequence)),

@@ -20,22 +20,22 @@ use crate::model::row::{RowShape, Shapes};
 use crate::model::stream::{Clock, Stream, StreamKey};
 use crate::model::value::ChannelType;
 
-/// All streams, and what they share.
+/// All streams, and the state that they share.
 pub(crate) struct StreamRegistry {
     slots: Arc<SlotTable>,
-    /// By number.
+    /// Streams by number.
     list: Vec<StreamWriter>,
     /// Numbers by key.
     index: HashTable<u32>,
     hasher: foldhash::fast::RandomState,
-    /// What a stream without rows has: one for all.
+    /// Empty rows, shared by all streams without rows.
     no_rows: Arc<OpenRows>,
     none_sealed: Arc<SealedRows>,
     shapes: Shapes,
     histories: Histories,
     channels: u32,
     max_streams: u32,
-    /// Rises with each change of a definition.
+    /// Version of the catalog, which rises with each change of a definition.
     version: Arc<AtomicU64>,
     /// Number of `strongback.gaps`.
     gaps_stream: Option<u32>,
@@ -79,7 +79,7 @@ impl StreamRegistry {
         }
     }
 
-    /// Sets what hashes of rows begin with.
+    /// Sets the initial value of row hashes.
     pub(crate) fn set_hash_key(&mut self, key: u64) {
         self.shapes.hash_key = key;
     }
@@ -137,7 +137,8 @@ impl StreamRegistry {
         self.slots.has_room()
     }
 
-    /// Refuses a stream for which there is no room. The store's own streams are few and must find a place.
+    /// Refuses a stream for which there is no room. `max_streams` does not apply to the store's own streams, which are
+    /// few.
     ///
     /// # Errors
     /// There are too many streams.
@@ -191,7 +192,7 @@ impl StreamRegistry {
         }
         self.slots.push(slot.clone());
         if self.list.len() == self.list.capacity() {
-            // By eighths: doubled, the list would hold up to half of its memory for nothing.
+            // Grow by eighths: doubling could leave up to half of the list's memory unused.
             self.list.reserve_exact((self.list.len() / 8).max(64));
         }
         let mut added = StreamWriter {
@@ -224,8 +225,8 @@ impl StreamRegistry {
         stream
     }
 
-    /// Gives a stream a newer definition, with the shape of its newest rows. `ends_chunk`: the rows to come begin another
-    /// chunk. Returns whether a session begins that the losses before it must be told ahead of.
+    /// Replaces a stream's definition with a newer one, with the shape of its newest rows. `ends_chunk`: the next rows
+    /// begin another chunk. Returns whether a session begins, before which the losses so far must be reported.
     pub(super) fn redefine(
         &mut self,
         stream: Arc<Stream>,
@@ -264,7 +265,7 @@ impl StreamRegistry {
         self.gaps_stream == Some(id)
     }
 
-    /// Returns the version of the catalog: it rises with each change of a definition.
+    /// Returns the version of the catalog, which rises with each change of a definition.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -274,19 +275,19 @@ impl StreamRegistry {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Notes that the next checkpoint must say more of a stream.
+    /// Notes that a stream changed since the last checkpoint.
     pub(crate) fn note_changed(&mut self, id: u32) {
         self.changed.push(id);
     }
 
-    /// Takes the streams of which the next checkpoint must say more.
+    /// Takes the streams that changed since the last checkpoint.
     pub(crate) fn take_changed(&mut self) -> Drain<'_, u32> {
         self.changed.drain(..)
     }
 }
 
 impl StreamWriter {
-    /// Lets reductions and sequences follow a changed definition. Returns whether a session begins.
+    /// Adapts reductions and sequences to a changed definition. Returns whether a session begins.
     fn follow_definition(&mut self) -> bool {
         self.renew_reducer();
         let modulus = self.slot.stream.load().sequence_modulus;

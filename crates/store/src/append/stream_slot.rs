@@ -15,19 +15,19 @@ use crate::model::stream::{Stream, StreamId};
 /// Rows of a stream that are not in a segment: consecutive chunks, only the last of which grows.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRows {
-    /// Oldest first.
+    /// Chunks, oldest first.
     pub(crate) chunks: Vec<Arc<Chunk>>,
     /// First row of the first chunk, or the next row if there is none.
     pub(crate) first_row: u64,
 }
 
 impl OpenRows {
-    /// No rows; the next one is this.
+    /// Makes empty rows; the next one will be `next_row`.
     pub(crate) fn empty(next_row: u64) -> OpenRows {
         OpenRows { chunks: Vec::new(), first_row: next_row }
     }
 
-    /// Next row to come.
+    /// Returns the next row to come.
     pub(crate) fn next_row(&self) -> u64 {
         self.chunks.last().map_or(self.first_row, |c| c.end_row())
     }
@@ -36,22 +36,22 @@ impl OpenRows {
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
-    /// Its definition now.
+    /// Current definition.
     pub(crate) stream: ArcSwap<Stream>,
-    /// Its rows in memory.
+    /// Rows in memory.
     pub(crate) open: ArcSwap<OpenRows>,
-    /// What is known of its rows in segments.
+    /// Summary of its rows in segments.
     pub(crate) sealed: ArcSwap<SealedRows>,
-    /// Of a stream with reductions its newest frame that got no row; it counts while no row has its number.
+    /// Newest frame without a row, of a stream with reductions; valid while no row has its number.
     pub(crate) held: ArcSwapOption<Held>,
-    /// Rows below are durable.
+    /// Row below which all rows are durable.
     pub(crate) committed_row: AtomicU64,
-    /// Its retention group, for good.
+    /// Retention group, which never changes.
     pub(crate) group: Group,
 }
 
 impl StreamSlot {
-    /// Newest `time` of its rows.
+    /// Returns the newest `time` of its rows.
     pub(crate) fn newest_time(&self) -> i64 {
         let open = self.open.load();
         let newest = open.chunks.iter().filter_map(|chunk| chunk.time_range()).map(|range| range.1).max();
@@ -62,9 +62,9 @@ impl StreamSlot {
 /// Room for [`BUCKET`] streams.
 #[derive(Default)]
 struct SlotBucket {
-    /// Made when the first stream comes.
+    /// Slots, allocated with the first stream.
     slots: OnceLock<Box<[OnceLock<Arc<StreamSlot>>]>>,
-    /// Rises when a stream is added or gets another definition.
+    /// Counter that rises when a stream is added or gets another definition.
     changes: AtomicU64,
 }
 
@@ -75,29 +75,29 @@ pub(crate) struct SlotTable {
 }
 
 impl SlotTable {
-    /// A table for at most this many.
+    /// Makes a table with room for `most` streams.
     pub(crate) fn new(most: u32) -> SlotTable {
         let buckets = (0..(most as usize).div_ceil(BUCKET) + 1).map(|_| SlotBucket::default()).collect();
         SlotTable { buckets, len: AtomicU32::new(0) }
     }
 
-    /// Number of streams.
+    /// Returns the number of streams.
     pub(crate) fn len(&self) -> u32 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// The stream of a number.
+    /// Returns the stream with a number, if any.
     pub(crate) fn get(&self, id: StreamId) -> Option<&Arc<StreamSlot>> {
         let i = id.0 as usize;
         self.buckets.get(i / BUCKET)?.slots.get()?.get(i % BUCKET)?.get()
     }
 
-    /// Whether there is room for one more.
+    /// Returns whether there is room for one more stream.
     pub(crate) fn has_room(&self) -> bool {
         (self.len() as usize) < self.buckets.len() * BUCKET
     }
 
-    /// Adds the next stream. One writer calls it, after [`SlotTable::has_room`].
+    /// Adds the next stream. Only the one writer may call it, after [`SlotTable::has_room`].
     pub(crate) fn push(&self, slot: Arc<StreamSlot>) {
         let i = self.len.load(Ordering::Relaxed) as usize;
         let bucket = &self.buckets[i / BUCKET];
@@ -107,7 +107,7 @@ impl SlotTable {
         bucket.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives a stream another definition.
+    /// Replaces a stream's definition.
     pub(crate) fn redefine(&self, slot: &StreamSlot, stream: Arc<Stream>) {
         let bucket = stream.id.0 as usize / BUCKET;
         slot.stream.store(stream);
@@ -125,7 +125,7 @@ impl SlotTable {
         slots.into_iter().flat_map(|slots| slots.iter().map_while(OnceLock::get))
     }
 
-    /// Every stream, by number.
+    /// Iterates over all streams, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamSlot>> {
         (0..self.len()).filter_map(|i| self.get(StreamId(i)))
     }
@@ -136,7 +136,7 @@ impl SlotTable {
         let len = self.len() as usize;
         list.chunks.reserve_exact(len.div_ceil(BUCKET));
         for bucket in 0..len.div_ceil(BUCKET) {
-            // Before the streams: what changes while they are read makes this chunk old, not wrong.
+            // Read before the streams: a change while they are read makes this chunk old, not wrong.
             let changes = self.changes(bucket);
             let same = older.chunks.get(bucket).filter(|chunk| chunk.changes == changes);
             let chunk = same.cloned().unwrap_or_else(|| {

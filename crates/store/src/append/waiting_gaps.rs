@@ -1,13 +1,14 @@
-//! Gaps that have no row of `strongback.gaps` yet: of equal stream and cause one, and of each stream once a second.
+//! Gaps that have no row of `strongback.gaps` yet: one for each stream and cause, reported once a second for each
+//! stream.
 //!
-//! A loss gets its row with the commit that makes the frame durable which showed it, unless its stream got a row within
-//! the last second. Then it waits, and what the stream loses within a second of reception joins it: first and last
-//! sequence, and how many. Which frames of these are missing the rows between say. Frames of it that come late after all
-//! wait with it. So a recording that is read in a moment has a row for each of its seconds.
+//! A loss gets its row with the commit that makes the frame that showed it durable, unless its stream got a row within
+//! the last second. Then it waits, and losses of the stream within a second of reception join it: first and last
+//! sequence, and count. The rows in between show which frames of that range are missing. Late frames that fill it wait
+//! with it. A recording that is read in a moment thus has a row for each of its seconds.
 //!
-//! Invariant: what waits is found again after a power cut. The log and the checkpoint know which frames were seen, and
-//! opening adds rows for what is missing and has none (`crate::open::recovery`). What they would forget does not wait: the losses
-//! of a session before the one that ended last, and more pieces than are remembered.
+//! Invariant: what waits is found again after a power cut. The log and the checkpoint record which frames were seen,
+//! and opening adds rows for missing frames that have none (`crate::open::recovery`). Losses that they would forget do
+//! not wait: those of a session before the one that ended last, and more pieces than are remembered.
 
 use std::collections::VecDeque;
 
@@ -19,31 +20,31 @@ use crate::append::sequence::{Judged, Seen};
 use crate::model::mutant::{self, Mutant};
 use crate::model::stream::Stream;
 
-/// Shortest time between two rows of a stream.
+/// Min nanoseconds between two rows of a stream.
 pub(crate) const ROW_SPACING_NS: i64 = 1_000_000_000;
-/// Losses, and frames of them that came late, that join before they get their row.
+/// Max losses, and late frames that fill them, that join before they get their row.
 const PIECES_MAX: u32 = INTERVALS_MAX as u32 / 2;
-/// Losses that only callers see and that wait one by one; beyond, those of the same stream and source join.
+/// Number of waiting gaps beyond which those found by callers join others of the same cause, stream and source.
 const WAITING_JOIN: usize = 1024;
-/// Rows that wait for a store which takes nothing; beyond, gaps are only counted.
+/// Max rows that wait for a store that accepts nothing; beyond, gaps are only counted.
 const WAITING_MAX: usize = 65_536;
 
-/// What in the index stands for the losses of a stream, and for its restarts; all other numbers are those of gaps.
+/// Index keys for the losses of a stream and for its restarts; all other keys are ids of gaps.
 const LOSSES: u64 = 0;
 const RESTARTS: u64 = u64::MAX;
 
 type Hash = foldhash::fast::RandomState;
 
-/// Rows of a stream: the last one, and what waits for the next.
+/// Gap rows of a stream: the last one, and the pieces that wait for the next.
 #[derive(Clone, Copy, Debug)]
 struct WaitingRows {
-    /// When its last row was written.
+    /// Time at which its last row was written.
     written: i64,
-    /// When the frame was received that showed the oldest of what waits.
+    /// Reception of the frame that showed the oldest waiting piece.
     began: i64,
-    /// Pieces that wait.
+    /// Number of waiting pieces.
     pieces: u32,
-    /// Whether what waits gets its row with the next commit.
+    /// Whether the waiting pieces get their row with the next commit.
     urgent: bool,
 }
 
@@ -59,13 +60,13 @@ impl WaitingRows {
         self.urgent |= self.pieces >= PIECES_MAX;
     }
 
-    /// Whether something joins what waits that a frame shows which is received now.
+    /// Returns whether a gap shown by a frame received at `received` joins the waiting ones.
     fn takes(&self, received: i64) -> bool {
         self.pieces > 0 && received.abs_diff(self.began) < ROW_SPACING_NS as u64
     }
 
     fn is_due(&self, now: i64) -> bool {
-        // Also after a leap of the clock.
+        // Due as well after the clock was set back.
         self.urgent || now < self.written || now.saturating_sub(self.written) >= ROW_SPACING_NS
     }
 }
@@ -78,12 +79,13 @@ pub(crate) struct WaitingGaps {
     rows: HashMap<u32, WaitingRows, Hash>,
     /// Gaps whose row is in a commit that is not durable yet: the commit, and the gap's id.
     written: VecDeque<(u64, u64)>,
-    /// Epoch in the upper bits, so that an id never comes twice.
+    /// Newest id given out, with the epoch in the upper bits, so that no id is used twice.
     pub(super) next_id: u64,
 }
 
 impl WaitingGaps {
-    /// The id for what a frame of a stream showed that is received now: that of the row it joins, or a new one.
+    /// Returns the gap id for what a frame received at `received` showed: that of the row it joins, or a new one; 0 for
+    /// a late frame.
     pub(crate) fn id_of(&mut self, stream: u32, judged: &Judged, received: i64) -> u64 {
         match judged.seen {
             Seen::Filled { gap } => return gap,
@@ -101,32 +103,32 @@ impl WaitingGaps {
         self.next_id
     }
 
-    /// Whether there are none.
+    /// Returns whether no gap waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Whether any has this cause.
+    /// Returns whether any waiting gap has this cause.
     pub(crate) fn has(&self, cause: GapCause) -> bool {
         self.found.iter().any(|gap| gap.cause == cause)
     }
 
-    /// Ids of gaps whose row is not durable with the commit `committed`.
+    /// Iterates over the ids of gaps whose row is not durable with the commit `committed`.
     pub(crate) fn ids(&self, committed: u64) -> impl Iterator<Item = u64> {
-        // The row of what was filled may have been written long ago.
+        // The row of a filled gap may have been written long ago.
         let found = self.found.iter().filter(|gap| gap.cause != GapCause::Filled).map(|gap| gap.id);
         let written = self.written.iter().filter(move |(commit, _)| *commit > committed).map(|(_, id)| *id);
         found.chain(written)
     }
 
-    /// Forgets which rows the commits up to this one hold: they are durable.
+    /// Forgets the rows in commits up to this one, which are durable.
     pub(crate) fn note_durable(&mut self, committed: u64) {
         while self.written.pop_front_if(|(commit, _)| *commit <= committed).is_some() {}
     }
 
-    /// Adds a gap that somebody else found, and returns its id; 0: it joined another or has no row.
+    /// Adds a gap found outside the append path. Returns its id, or 0 if it joined another or gets no row.
     pub(crate) fn push(&mut self, gap: Gap) -> u64 {
-        // While nothing can be written, what tells of the same joins.
+        // While nothing can be written, gaps of the same cause, stream and source join.
         let same = |g: &&mut Gap| g.cause == gap.cause && g.stream == gap.stream && g.source == gap.source;
         if self.found.len() >= WAITING_JOIN
             && gap.rows.is_none()
@@ -139,7 +141,7 @@ impl WaitingGaps {
         self.push_apart(gap).unwrap_or(0)
     }
 
-    /// Adds a gap that joins no other, and returns its id; none: too many wait.
+    /// Adds a gap that joins no other. Returns its id, or `None` if too many wait.
     pub(crate) fn push_apart(&mut self, mut gap: Gap) -> Option<u64> {
         if self.found.len() >= WAITING_MAX {
             return None;
@@ -150,7 +152,7 @@ impl WaitingGaps {
         Some(self.next_id)
     }
 
-    /// Adds what a frame of a stream showed that is received now, with the id of [`WaitingGaps::id_of`].
+    /// Adds what a frame of a stream showed, with the id from [`WaitingGaps::id_of`].
     pub(crate) fn add(
         &mut self,
         stream: &Stream,
@@ -182,7 +184,7 @@ impl WaitingGaps {
             let rows = self.rows.entry(stream_id).or_default();
             let joins = rows.takes(received);
             if !joins {
-                // What waited until now gets its row with the next commit.
+                // Gaps that waited until now get their row with the next commit.
                 rows.urgent |= rows.pieces > 0;
                 rows.began = received;
             }
@@ -195,7 +197,7 @@ impl WaitingGaps {
             gap.count += count;
             gap.time = (gap.time.0.min(time.0), gap.time.1.max(time.1));
             if cause == GapCause::Restart {
-                // Nobody remembers two sessions before the one that begins.
+                // Only one session before the one that begins is remembered.
                 self.rows.entry(stream_id).or_default().urgent = true;
                 (gap.session, gap.sequence) = (Some(session), Some(range));
             } else {
@@ -221,14 +223,14 @@ impl WaitingGaps {
         });
     }
 
-    /// Lets what a stream lost get its row with the next commit.
+    /// Makes a stream's losses get their row with the next commit.
     pub(crate) fn urge(&mut self, stream: u32) {
         if let Some(rows) = self.rows.get_mut(&stream) {
             rows.urgent |= rows.pieces > 0;
         }
     }
 
-    /// Takes those whose row is to be written now, in the order in which they were found; all of them at the end.
+    /// Takes the gaps whose row is due, in the order in which they were found; with `all`, every gap.
     pub(crate) fn take_due(&mut self, now: i64, all: bool) -> Vec<Gap> {
         let all = all || self.found.len() > WAITING_MAX / 4 || mutant::is_active(Mutant::TellEachLoss);
         let is_due = |stream: Option<u32>| {
@@ -239,7 +241,7 @@ impl WaitingGaps {
         let waiting: HashSet<u64, Hash> = self.found.iter().filter(of_sequence).map(|gap| gap.id).collect();
         let waits = |gap: &mut Gap| match gap.cause {
             GapCause::Sequence | GapCause::Restart => !is_due(gap.stream),
-            // Before the row of its gap it would fill what no row says is missing.
+            // Written before the row of its gap, it would fill a gap that no row reports.
             GapCause::Filled => waiting.contains(&gap.id),
             _ => false,
         };
@@ -250,7 +252,7 @@ impl WaitingGaps {
         found
     }
 
-    /// Notes that a row was written, into the unit of a commit.
+    /// Notes that a gap's row was written into the unit of a commit.
     pub(crate) fn note_written(&mut self, gap: &Gap, commit: u64, now: i64) {
         if gap.cause != GapCause::Filled {
             self.written.push_back((commit, gap.id));
@@ -262,12 +264,12 @@ impl WaitingGaps {
         }
     }
 
-    /// Forgets streams that got no row lately.
+    /// Forgets streams without a recent row.
     pub(crate) fn forget_quiet(&mut self, now: i64) {
         self.rows.retain(|_, rows| rows.pieces > 0 || !rows.is_due(now));
     }
 
-    /// Takes back what found no room.
+    /// Takes back gaps whose rows found no room.
     pub(crate) fn put_back(&mut self, mut gaps: Vec<Gap>) {
         gaps.append(&mut self.found);
         self.found = gaps;
@@ -289,8 +291,8 @@ impl WaitingGaps {
         }
     }
 
-    /// Takes over what another one has no durable rows for yet: those that it had written come with `commit`. `knows`:
-    /// whether that one knows all that a stream lost, so that what opening found of it would be counted twice.
+    /// Takes over the gaps that `before` has no durable rows for; rows it had written become durable with `commit`.
+    /// `knows`: whether `before` knows all losses of a stream, so that those found by opening would be counted twice.
     pub(crate) fn take_over(&mut self, before: &WaitingGaps, commit: u64, knows: impl Fn(u32) -> bool) {
         self.written.extend(before.written.iter().map(|&(_, id)| (commit, id)));
         self.found.retain(|gap| gap.cause != GapCause::Sequence || !gap.stream.is_some_and(&knows));

@@ -1,4 +1,4 @@
-//! Commits: what was appended becomes a unit of the log, the unit is synced, and only then is it acknowledged.
+//! Commits: appended records become a unit of the log, the unit is synced, and only then is it acknowledged.
 
 use std::sync::atomic::Ordering;
 
@@ -9,33 +9,34 @@ use crate::model::mutant::{self, Mutant};
 use crate::model::trouble::{self, is_full, passes};
 use crate::*;
 
-/// What commits use, besides the log's end: buffers swapped with those of the append side.
+/// The log's end, and the buffers that commits swap with those of the append side.
 pub(crate) struct Committer {
     pub(crate) log: LogWriter,
     records: Vec<u64>,
     dirty: Vec<u32>,
     rows: Vec<(u32, u64)>,
     pub(crate) commits: u64,
-    /// Number and flags of the unit that the disk refused: it is written again, as it was, before any other.
+    /// Number and flags of the unit to be written. If the disk refuses it, it is written again, unchanged, before any
+    /// other.
     waits: Option<(u64, u32)>,
 }
 
 impl Committer {
-    /// At the end of a log.
+    /// Makes the state at the end of a log.
     pub(crate) fn new(log: LogWriter) -> Committer {
         Committer { log, records: Vec::new(), dirty: Vec::new(), rows: Vec::new(), commits: 0, waits: None }
     }
 
-    /// Bytes of the records that wait to be written.
+    /// Returns the bytes of the records that wait to be written.
     pub(crate) fn unit_bytes(&self) -> usize {
         self.records.len() * 8
     }
 }
 
 impl Engine {
-    /// Passes the numbers of commits up to one that a store before it gave out for frames that are lost, as far as the log
-    /// has room beside that of held frames and the disk takes it: what this store commits under the others is durable, and
-    /// nobody is told so.
+    /// Passes the commit numbers up to `last`, which a store before this one gave out for frames that are lost, by
+    /// writing units even if they are empty. Stops if the log has no room beside that for held frames, or the disk
+    /// refuses. What this store commits under the remaining numbers is durable, but is never reported as such.
     pub(crate) fn pass_commits(&self, last: u64, now: i64) {
         {
             let mut void = self.void_commits.lock();
@@ -53,7 +54,7 @@ impl Engine {
     }
 
     pub(crate) fn commit(&self, now: i64) -> Result<CommitNumber, Refusal> {
-        // One commit at a time; who waits here finds its frames in the next unit, with those of others.
+        // One commit at a time: the frames of a caller that waits here are in the next unit, with those of others.
         let mut log = self.log.lock();
         match self.poison() {
             Some(refusal) => Err(refusal),
@@ -61,7 +62,8 @@ impl Engine {
         }
     }
 
-    /// Lets the log's newest unit have an instant of now; false: it has no room but for held frames, or takes nothing.
+    /// Writes a unit with the instant `now` to the log. Returns false if the log has room only for held frames, or
+    /// nothing can be written.
     pub(crate) fn mark_log(&self, now: i64) -> std::io::Result<bool> {
         let mut log = self.log.lock();
         let is_free = self.writer.lock().unit.fits_beside_held();
@@ -71,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Takes frames again after the disk refused for a time: once the unit that waits is written, if one does.
+    /// Accepts frames again after the disk refused for a time, once the unit that waits, if any, is written.
     pub(crate) fn take_again(&self, now: i64) -> Result<(), Refusal> {
         if !self.writer.lock().gate.is_held() || mutant::is_active(Mutant::RefuseForEver) {
             return Ok(());
@@ -82,7 +84,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Commits while the store is being closed, too: the close itself and its checkpoint need it.
+    /// Commits even while the store is being closed: the close itself and its checkpoint need it.
     pub(crate) fn write_commit(&self, now: i64, flags: u32) -> Result<CommitNumber, Refusal> {
         let mut log = self.log.lock();
         let failed = self.waiting.lock().clone();
@@ -102,7 +104,7 @@ impl Engine {
             if writer.unit.is_empty() && flags == 0 && !empty {
                 return Ok(CommitNumber(self.committed.load(Ordering::Acquire)));
             }
-            // Retention groups that an opening made wait here for room, and nothing is taken before them.
+            // Retention groups that an opening created wait here for room, and nothing is accepted before them.
             if !writer.unit.fits(0, 0) {
                 return Err(Refusal::LogFull);
             }
@@ -123,8 +125,8 @@ impl Engine {
         Ok(CommitNumber(number))
     }
 
-    /// Writes the unit that is to be written, if there is one. Where the disk refuses for a time it stays, and nothing is
-    /// taken until it is written: whole, at the same place.
+    /// Writes the unit that is to be written, if there is one. If the disk refuses for a time, the unit stays, and
+    /// nothing is accepted until it is written: whole, at the same place.
     fn write_waiting(&self, log: &mut Committer, now: i64) -> Result<(), Refusal> {
         let Committer { log, records, rows, commits, waits, .. } = log;
         let Some((number, flags)) = *waits else { return Ok(()) };
@@ -154,7 +156,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Says that a commit is durable.
+    /// Publishes that a commit is durable.
     fn publish(&self, rows: &[(u32, u64)], number: u64) {
         for &(id, row) in rows {
             if let Some(slot) = self.shared.slots.get(StreamId(id)) {

@@ -10,8 +10,9 @@
 //! …     values: 8-byte channels a word each, then 4-byte, 2-byte and 1-byte ones, each group
 //!       starting on a word and packed from the low end
 //! ```
-//! The value of a text, array or blob is `offset << 32 | length` into the bytes beside the row, which follow it in the log
-//! and stand beside it in an open block; an array's are its elements, little-endian, a blob's its reference. Words are little-endian on disk.
+//! The value of a text, array or blob is `offset << 32 | length` into the bytes beside the row, which follow it in the
+//! log and are kept beside it in an open block. The bytes of an array are its elements, little-endian; those of a blob
+//! its reference. Words are little-endian on disk.
 
 use std::sync::Arc;
 
@@ -20,15 +21,15 @@ use crate::model::mutant::{self, Mutant};
 use crate::model::refusal::Misfit;
 use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
 
-/// "None" of source_time and sequence: the one instant that no frame can have.
+/// Value of an absent source_time or sequence: the one instant that no frame can have.
 pub(crate) const NONE: i64 = i64::MIN;
 
-/// Words of a row's head, as in the module's table.
+/// Indices of the words in a row's head, as in the module's table.
 const RECEIVE: usize = 0;
 const SOURCE: usize = 1;
 const SEQUENCE: usize = 2;
 const SESSION: usize = 3;
-/// Words of the head of a row without a sequence, and of one with it.
+/// Number of words in the head of a row without a sequence, and of one with it.
 const HEAD_WORDS: usize = 2;
 const SEQUENCED_HEAD_WORDS: usize = 4;
 
@@ -81,8 +82,8 @@ impl<W: Fn(usize) -> u64> RowHead<W> {
     }
 }
 
-/// Whether an instant can be stored. The last one of the range cannot, either: a span ends before its end, so that none
-/// could hold it.
+/// Returns whether an instant can be stored. All can but `i64::MIN`, which means none, and `i64::MAX`: a span excludes
+/// its end, so that none could hold it.
 #[inline(always)]
 pub(crate) fn is_time(instant: i64) -> bool {
     instant != NONE && (instant != i64::MAX || mutant::is_active(Mutant::LastInstant))
@@ -91,12 +92,12 @@ pub(crate) fn is_time(instant: i64) -> bool {
 /// States of 32 channels that are all absent.
 const ABSENT_WORD: u64 = 0x5555_5555_5555_5555;
 
-/// Where a channel's value stands in a row.
+/// Place of a channel's value in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Field {
-    /// Word of the row.
+    /// Index of the word in the row.
     pub(crate) word: u32,
-    /// Lowest bit in it.
+    /// Lowest bit of the value in that word.
     pub(crate) shift: u8,
     /// [`ChannelType::value_code`] of the type.
     code: u8,
@@ -109,7 +110,7 @@ impl Field {
         Field { word, shift, code: kind.value_code(), kind }
     }
 
-    /// 0 if the bytes beside the row that a word names are as long as a value of it can be.
+    /// Returns 0 if the length that `bits` states is one that a value of the field can have, otherwise 1.
     fn misses(&self, bits: u64) -> u32 {
         match self.kind {
             ChannelType::Array(array) => u32::from(!array.takes(bits as u32 as usize / array.element().size_bytes())),
@@ -119,7 +120,7 @@ impl Field {
     }
 }
 
-/// The shape of rows: shared by all streams with the same types in the same order.
+/// Shape of rows, shared by all streams with the same types in the same order.
 #[derive(Debug)]
 pub(crate) struct RowShape {
     /// Whether rows have a sequence and a session.
@@ -128,20 +129,20 @@ pub(crate) struct RowShape {
     pub(crate) has_text: bool,
     /// First word of the cell states.
     pub(crate) states: usize,
-    /// By channel index.
+    /// Fields by channel index.
     pub(crate) fields: Vec<Field>,
-    /// A row with no cell.
+    /// Row with no cell.
     template: Vec<u64>,
     /// State words of a row in which every cell is a value.
     whole_states: Vec<u64>,
     /// Whether every channel is a number with a word of its own, so that they stand in order at the row's end.
     words_each: bool,
-    /// What hashes of its rows begin with.
+    /// Initial value for hashes of its rows.
     pub(crate) hash_key: u64,
 }
 
 impl RowShape {
-    /// The shape for channels of these types.
+    /// Makes the shape for channels of these types.
     pub(crate) fn new(has_sequence: bool, kinds: &[ChannelType], hash_key: u64) -> RowShape {
         let states = if has_sequence { SEQUENCED_HEAD_WORDS } else { HEAD_WORDS };
         let state_words = kinds.len().div_ceil(32);
@@ -173,17 +174,17 @@ impl RowShape {
         RowShape { has_sequence, has_text, states, fields, template, whole_states, words_each, hash_key }
     }
 
-    /// A row with no cell.
+    /// Returns a row with no cell.
     pub(crate) fn template(&self) -> &[u64] {
         &self.template
     }
 
-    /// Words of a row.
+    /// Returns the number of words in a row.
     pub(crate) fn words(&self) -> usize {
         self.template.len()
     }
 
-    /// The value of a channel of a row, if it has one.
+    /// Returns the value of a channel of a row, if it has one.
     pub(crate) fn value<'a>(&self, words: &[u64], text: &'a [u8], channel: usize) -> Option<Value<'a>> {
         let field = self.fields.get(channel)?;
         if words.get(self.states + channel / 32)? >> (channel % 32 * 2) & 3 != CellState::Value as u64 {
@@ -197,14 +198,14 @@ impl RowShape {
     }
 }
 
-/// A row under way: the words and text of one frame. Reused from frame to frame.
+/// Row being encoded: the words and text of one frame. It is reused from frame to frame.
 #[derive(Debug, Default)]
 pub(crate) struct RowScratch {
-    /// As in the module's table.
+    /// Words, as in the module's table.
     pub(crate) words: Vec<u64>,
     /// Bytes of its texts and arrays, one after the other.
     pub(crate) text: Vec<u8>,
-    /// Cells with a value.
+    /// Number of cells with a value.
     pub(crate) points: u32,
 }
 
@@ -222,7 +223,7 @@ impl RowScratch {
         self.words[SESSION] = u64::from(session);
     }
 
-    /// Fills it from a frame; sequence and session are the caller's to set.
+    /// Encodes a frame. The caller sets sequence and session.
     pub(crate) fn encode(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> Result<(), Misfit> {
         self.words.clear();
         self.words.extend_from_slice(&shape.template);
@@ -275,15 +276,15 @@ impl RowScratch {
         Ok(())
     }
 
-    /// Puts the cells of a frame that has a value for every channel, in order and of its type, as nearly all
-    /// frames do. False: this one has not, and the row is still without a cell.
+    /// Puts the cells of a frame that has a value for every channel, in order and of its type, as nearly all frames do.
+    /// Returns false if this one has not; the row then still has no cell.
     fn put_whole(&mut self, shape: &RowShape, frame: &FrameRef<'_>) -> bool {
         let cells = frame.packed_cells();
         if cells.len() != shape.fields.len() {
             return false;
         }
         let begin = shape.states + shape.whole_states.len();
-        // Told once at the end: a branch for each cell would cost more than the copying.
+        // Decided once at the end: a branch for each cell would cost more than the copying.
         let mut differing = 0;
         let checked = cells.iter().zip(&shape.fields).enumerate();
         if shape.words_each {
@@ -313,7 +314,7 @@ impl RowScratch {
         true
     }
 
-    /// Adds the bytes of a cell's text or array; returns where they are.
+    /// Adds the bytes of a cell's text or array. Returns their offset and length.
     fn put_text(&mut self, cell: &PackedCell, frame: &FrameRef<'_>) -> u64 {
         let bytes = cell.text(frame);
         let at = self.text.len() as u64;
@@ -321,7 +322,7 @@ impl RowScratch {
         at << 32 | bytes.len() as u64
     }
 
-    /// Takes a cell's value, if it has one, and says why.
+    /// Removes a cell's value, if it has one, and sets its state.
     pub(crate) fn set_state(&mut self, shape: &RowShape, channel: usize, state: u8) {
         let (states, shift) = (shape.states + channel / 32, channel % 32 * 2);
         if self.words[states] >> shift & 3 == CellState::Value as u64 {
@@ -334,7 +335,7 @@ impl RowScratch {
 }
 
 impl RowScratch {
-    /// Leaves only the bytes of cells that are values.
+    /// Keeps only the bytes of cells that are values.
     pub(crate) fn compact_text(&mut self, shape: &RowShape) {
         if !shape.has_text {
             return;
@@ -354,7 +355,7 @@ impl RowScratch {
     }
 }
 
-/// All bits of a value of a type.
+/// Returns a mask of all bits of a value of a type.
 pub(crate) fn mask(kind: ChannelType) -> u64 {
     match kind.size_bytes() {
         8 => u64::MAX,
@@ -366,14 +367,14 @@ pub(crate) fn mask(kind: ChannelType) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Shapes {
     known: hashbrown::HashMap<(bool, Vec<ChannelType>), Arc<RowShape>, foldhash::fast::RandomState>,
-    /// Of the store: nobody who sends can make up frames whose hashes are equal.
+    /// Hash key of the store, which keeps senders from making up frames with equal hashes.
     pub(crate) hash_key: u64,
 }
 
 impl Shapes {
-    /// The shape of these types.
+    /// Returns the shape of these types.
     pub(crate) fn get(&mut self, has_sequence: bool, kinds: Vec<ChannelType>) -> Arc<RowShape> {
-        // Long ones are rarely shared, and a stream that grows channel by channel would leave each behind.
+        // Long shapes are rarely shared, and a stream that grows channel by channel would leave each behind.
         if kinds.len() > 64 {
             return Arc::new(RowShape::new(has_sequence, &kinds, self.hash_key));
         }

@@ -1,4 +1,4 @@
-//! Taking the newest checkpoint back: streams, where each goes on, and segments.
+//! Restoring the newest checkpoint: streams, their positions, and segments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::segment::directory::{Segment, SegmentEntry};
 /// Segments of a checkpoint.
 pub(crate) type States = BTreeMap<u64, SegmentEntry>;
 
-/// Takes the checkpoint back: streams, where each goes on, and segments.
+/// Restores the newest checkpoint: streams, their positions, and segments. Returns it with the segments and the numbers
+/// that are none any more.
 pub(crate) fn read_checkpoint(
     disk: &dyn Disk,
     superblock: &Superblock,
@@ -29,7 +30,7 @@ pub(crate) fn read_checkpoint(
     let name = || names::CHECKPOINTS[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
     match Checkpoint::read(disk, which, take).map_err(missing(disk, name()))? {
         Ok(checkpoint) => {
-            // What settle was writing is no segment until an entry says so.
+            // A number that compaction was writing to is no segment until an entry says so.
             expired.retain(|id| !states.contains_key(id));
             Ok((checkpoint, states, expired))
         }
@@ -40,7 +41,7 @@ pub(crate) fn read_checkpoint(
     }
 }
 
-/// Says that a file without which a store does not open is missing, and what to do.
+/// Makes the error for a missing file without which a store does not open, with a hint at what to do.
 pub(crate) fn missing(disk: &dyn Disk, name: &str) -> impl FnOnce(std::io::Error) -> OpenError {
     let (path, hint) = (format!("{}/{name}", disk.path()), repair_hint(&disk.path()));
     move |source| match source.kind() {
@@ -49,7 +50,7 @@ pub(crate) fn missing(disk: &dyn Disk, name: &str) -> impl FnOnce(std::io::Error
     }
 }
 
-/// Takes back an entry of a checkpoint; none: it does not fit.
+/// Applies an entry of a checkpoint. Returns `None` if it does not fit.
 pub(crate) fn apply_entry(
     writer: &mut Writer,
     states: &mut States,
@@ -69,7 +70,7 @@ pub(crate) fn apply_entry(
             writer.streams.set_sealed(position.stream, position.first_row);
             let stream = writer.streams.get_mut(position.stream)?;
             stream.newest_time = stream.newest_time.max(position.sealed.time.1);
-            // Those without a segment share one that says so.
+            // Streams without a segment share one value.
             if **stream.slot.sealed.load() != position.sealed {
                 stream.slot.sealed.store(Arc::new(position.sealed));
             }

@@ -1,4 +1,4 @@
-//! Making the files of a store, and giving a copied one an identity of its own.
+//! Creating the files of a store, and giving a copied one an identity of its own.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::disk::{Access, Disk, DiskFile, Pages, io_error};
 use crate::log::superblock::{Superblock, SuperblockFile};
 use crate::model::refusal::OpenError;
 
-/// Makes an empty log. `written`: once before use, so that a write to pages that exist needs no journal of the file
-/// system.
+/// Creates an empty log. `written`: its pages are written once before use, so that later writes to them need no journal
+/// of the file system.
 pub(crate) fn make_log(disk: &dyn Disk, log_bytes: u64, written: bool) -> std::io::Result<Arc<dyn DiskFile>> {
     let log = disk.create(names::LOG, log_bytes, Access::Log)?;
     let mut zeros = Pages::default();
@@ -22,7 +22,7 @@ pub(crate) fn make_log(disk: &dyn Disk, log_bytes: u64, written: bool) -> std::i
     Ok(log)
 }
 
-/// Makes the files of a new store; the superblock last, so that what has none was never finished.
+/// Creates the files of a new store. The superblock comes last, so that a folder without one was never finished.
 pub(crate) fn create(disk: &dyn Disk, log_bytes: u64) -> Result<SuperblockFile, OpenError> {
     make_log(disk, log_bytes, true).map_err(io_error(disk, names::LOG))?;
     let origin = disk.random().map_err(io_error(disk, names::SUPERBLOCK))?;

@@ -1,10 +1,9 @@
 //! Sealed segments whose files are missing or cut.
 //!
-//! Opening finds them by one listing of the folder: no byte of a sealed segment is read. Of one whose file vanishes later
-//! the first reader gets an error, and upkeep does what opening does. They stay in the list of
-//! segments, so that a file that is put back is taken again by the next opening; until then no block is looked for in
-//! them. The loss is a gap with the cause `damaged`; that it is told is noted in the checkpoint once the gap is durable,
-//! so that it is told once.
+//! Opening finds them by one listing of the folder: no byte of a sealed segment is read. If a file vanishes later, the
+//! first reader gets an error, and upkeep does what opening does. Such segments stay in the list, so that a file that
+//! is put back is used again by the next opening; until then no block is looked for in them. The loss is a gap with the
+//! cause `damaged`. The checkpoint notes that it was reported once the gap is durable, so that it is reported once.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,16 +12,16 @@ use crate::disk::Disk;
 use crate::model::damage::Damage;
 use crate::segment::directory::{SegmentEntry, file_name};
 
-/// Sizes of the files of a folder by name; none where the size is fixed, and slots are always there.
+/// Sizes of the files of a folder by name; `None` if the store has a fixed size, where slots are always there.
 pub(crate) struct FileSizes(Option<HashMap<String, u64>>);
 
 impl FileSizes {
-    /// Lists the folder.
+    /// Lists the files of the folder.
     pub(crate) fn of(disk: &dyn Disk) -> io::Result<FileSizes> {
         Ok(FileSizes(if disk.layout().is_some() { None } else { Some(disk.list()?.into_iter().collect()) }))
     }
 
-    /// What is wrong with the file of a sealed segment, by its size alone.
+    /// Returns what is wrong with the file of a sealed segment, by its size alone, or `None`.
     pub(crate) fn check(&self, entry: &SegmentEntry) -> Option<Damage> {
         let (sizes, state) = (self.0.as_ref()?, &entry.state);
         let file = file_name(entry.id);
@@ -34,7 +33,8 @@ impl FileSizes {
     }
 }
 
-/// Says at which offset, and how, a sealed segment's file of this size, if it is there, is not what was written.
+/// Returns at which offset, and how, a sealed segment's file of this size differs from what was written. `size` is
+/// `None` if the file is missing.
 pub(crate) fn wrong_size(size: Option<u64>, bytes: u64, blocks: u64, blobs: bool) -> Option<(u64, String)> {
     let what = if blobs { "blobs" } else { "blocks" };
     match size {

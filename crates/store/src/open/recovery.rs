@@ -4,24 +4,25 @@
 //!
 //! | step | found | done |
 //! |---|---|---|
-//! | [`find_superblock`] | no superblock; the folder is empty, or has `log` and `lock` alone | a new store is made: [`create::create`] |
+//! | [`find_superblock`] | no superblock; at most `log` and `lock` in the folder | a new store: [`create::create`] |
 //! | | no superblock, but other files | refused; with segments or checkpoints among them, `store repair` is named |
 //! | | a superblock whose identity is not the folder's | refused: a copy needs `store adopt` |
 //! | [`open_ring`] | no log, or one shorter than its ring | refused; `store repair` is named |
-//! | [`read_checkpoint`](checkpoint::read_checkpoint) | the newest checkpoint is missing or damaged | refused; `store repair` is named |
-//! | [`Recovery::take_lost`] | a sealed segment whose file is missing or too short | its rows are lost, unless the log has them: gaps |
-//! | [`Recovery::take_back`] | a segment that was told as lost, and is there again | used again |
-//! | [`Recovery::resume_blobs`] | an open segment of blobs | continued after its last whole chunk; without a chunk it expires |
-//! | [`Recovery::resume_rows`] | an open segment of rows | kept up to its last whole group, synced, then continued or finished; without a block it expires |
-//! | [`replay`](replay::replay) | units of the log that follow one another | their definitions and frames are taken back |
-//! | | the first unit that does not follow | the log ends there; a gap `torn`, or `damaged` if later units are known to be lost |
+//! | [`read_checkpoint`] | the newest checkpoint is missing or damaged | refused; `store repair` is named |
+//! | [`Recovery::take_lost`] | a sealed segment whose file is missing or cut | gaps, for rows that the log lacks |
+//! | [`Recovery::take_back`] | a segment that was reported as lost, and is there again | used again |
+//! | [`Recovery::resume_blobs`] | an open segment of blobs | continued after its last chunk; expires without one |
+//! | [`Recovery::resume_rows`] | an open segment of rows | kept up to its last whole group, synced, continued |
+//! | | an open segment of rows that cannot be continued; one without a block | finished; expired |
+//! | [`replay`] | units of the log that follow one another | their definitions and frames are restored |
+//! | | the first unit that does not follow | the log ends there; a gap: `torn`, or `damaged` if later units are lost |
 //! | | a whole unit whose record does not fit | refused |
 //! | | a lost copy of the superblock, and a log that was written over since | refused |
 //! | [`Recovery::lose_rest`] | rows that were expected from the log and did not come | gaps |
 //! | [`Recovery::find_rest`] | the hashes of recent frames are damaged | forgotten, and reported |
 //! | [`Recovery::begin_epoch`] | always | a new epoch, durable in the superblock before the first append |
 //! | [`Recovery::tell_losses`] | losses of all the steps before | rows of `strongback.gaps`, with the first commit |
-//! | [`Recovery::remove_dropped`] | files of segments that expired or never became one | removed, before a checkpoint forgets their numbers |
+//! | [`Recovery::remove_dropped`] | files of expired or unfinished segments | removed before a checkpoint omits them |
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -63,34 +64,34 @@ use crate::upkeep::lost::{LostRows, forget_blocks, gap_of, gap_of_rows};
 use crate::upkeep::sealer::{Spare, Untold};
 use crate::upkeep::turnover::last_blocks_max;
 
-/// A store that was opened.
+/// An opened store.
 pub(crate) struct Opened {
     pub(crate) superblock: SuperblockFile,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Segments whose entry in the checkpoint is out of date.
     pub(crate) changed_segments: Vec<Arc<Segment>>,
-    /// Segments without a block: the checkpoint lists them still.
+    /// Segments without a block, which the checkpoint still lists.
     pub(crate) expired: Vec<u64>,
-    /// Segments that go on, where the size is fixed.
+    /// Open segments of rows, to be continued or finished.
     pub(crate) open: BTreeMap<Group, SegmentFile>,
-    /// Segments of blobs that go on.
+    /// Open segments of blobs, to be continued.
     pub(crate) blobs: Vec<BlobFile>,
-    /// The file that was allocated for the next segment.
+    /// File that was allocated for the next segment.
     pub(crate) spare: Option<Spare>,
     pub(crate) log: LogWriter,
-    /// When the last commit was made.
+    /// Instant of the last commit.
     pub(crate) last_commit: Option<i64>,
     /// Number of the last commit that was found.
     pub(crate) found_commit: u64,
-    /// Where each unit of the log begins.
+    /// Start of each unit of the log.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
-    /// Sealed segments whose files are missing or cut, and whose gaps are to be told.
+    /// Sealed segments whose files are missing or cut, and whose gaps are to be reported.
     pub(crate) untold: Untold,
 }
 
-/// Opens the store of a folder that is locked, or makes it.
+/// Opens the store of a locked folder, or creates it.
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &StoreOptions,
@@ -122,7 +123,7 @@ pub(crate) fn open(
     Ok(recovery.finish())
 }
 
-/// Finds the superblock of the store, or makes a store where there is none.
+/// Finds the superblock of the store, or creates a store if there is none.
 fn find_superblock(disk: &Arc<dyn Disk>, options: &StoreOptions, space: &Space) -> Result<SuperblockFile, OpenError> {
     let file = match disk.open(names::SUPERBLOCK, Access::Log) {
         Ok(file) => file,
@@ -130,8 +131,8 @@ fn find_superblock(disk: &Arc<dyn Disk>, options: &StoreOptions, space: &Space) 
         Err(error) => return Err(io_error(&**disk, names::SUPERBLOCK)(error)),
     };
     let disk = &**disk;
-    // A process that was killed may have left what a failed sync did not write, and only the cache has: what is
-    // read at an opening is read from the disk.
+    // A killed process may have left data in the cache that a failed sync did not write: an opening must read from the
+    // disk.
     if disk.layout().is_some() && !mutant::is_active(Mutant::KeepCached) {
         disk.forget_cached();
     }
@@ -141,15 +142,15 @@ fn find_superblock(disk: &Arc<dyn Disk>, options: &StoreOptions, space: &Space) 
     if identity != now.identity {
         return Err(OpenError::Copied { path: disk.path(), origin: now.origin });
     }
-    // Files that were made before a sync of the folder failed, or never came, are seen and not durable: what is
-    // written into them would go with their names.
+    // Files created before a sync of the folder that failed, or never happened, are visible and not durable: data
+    // written into them would vanish with their names.
     disk.sync().map_err(io_error(disk, ""))?;
     Ok(SuperblockFile { file, now })
 }
 
-/// Makes a store, if nothing else is in the folder.
+/// Creates a store, if nothing else is in the folder.
 fn make(disk: &dyn Disk, options: &StoreOptions, space: &Space) -> Result<SuperblockFile, OpenError> {
-    // `log` and `lock` alone: making it was cut short. Anything else is not ours to write over.
+    // `log` and `lock` alone: creation was cut short. Anything else must not be overwritten.
     let files = disk.list().map_err(io_error(disk, ""))?;
     if let Some((name, _)) = files.iter().find(|(n, _)| n != names::LOG && n != "lock") {
         let path = disk.path();
@@ -178,7 +179,7 @@ fn open_ring(disk: &dyn Disk, superblock: &Superblock) -> Result<Arc<Ring>, Open
     Ok(Arc::new(Ring { file, size_bytes }))
 }
 
-/// An opening under way.
+/// State of an opening under way.
 struct Recovery<'a> {
     disk: &'a Arc<dyn Disk>,
     space: &'a Space,
@@ -186,7 +187,7 @@ struct Recovery<'a> {
     opened: Opened,
     /// Rows that are known to be lost.
     lost: Vec<LostRows>,
-    /// Rows that segments have lost and the log may still have.
+    /// Rows that segments have lost and that the log may still have.
     awaited: Vec<LostRows>,
     now: i64,
 }
@@ -214,7 +215,7 @@ impl<'a> Recovery<'a> {
             open: BTreeMap::new(),
             blobs: Vec::new(),
             spare: None,
-            // Until a unit says so: a clean end is one that is never passed by the tail.
+            // False until a unit says otherwise: the tail never passes the unit of a clean end.
             report: RecoveryReport { clean: epoch == 0, ..RecoveryReport::default() },
             untold: Untold::default(),
             superblock,
@@ -222,7 +223,7 @@ impl<'a> Recovery<'a> {
         Recovery { disk, space, writer, opened, lost: Vec::new(), awaited: Vec::new(), now }
     }
 
-    /// Takes a segment of the checkpoint.
+    /// Takes in a segment of the checkpoint.
     fn take_segment(&mut self, id: u64, entry: SegmentEntry, sizes: &FileSizes) -> Result<(), OpenError> {
         let missing = if entry.state.sealed { sizes.check(&entry) } else { None };
         let SegmentEntry { places, group, blobs, state, slot, .. } = entry;
@@ -254,7 +255,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Takes a sealed segment whose file is missing or too short.
+    /// Takes in a sealed segment whose file is missing or too short.
     fn take_lost(&mut self, segment: Segment, damage: Damage, is_told: bool) {
         self.opened.report.damaged.push(damage);
         let segment = Arc::new(segment.lost());
@@ -268,13 +269,13 @@ impl<'a> Recovery<'a> {
         self.opened.segments.push(segment);
     }
 
-    /// Takes back a segment whose loss was told: its file was put back.
+    /// Takes back a segment that was reported as lost: its file was put back.
     fn take_back(&mut self, segment: &Arc<Segment>) {
         segment.state.lock().told_lost = false;
         self.opened.changed_segments.push(segment.clone());
     }
 
-    /// Takes back a segment of blobs that was open. Returns false if it has no chunk.
+    /// Resumes a segment of blobs that was open. Returns false if it has no chunk.
     fn resume_blobs(&mut self, segment: &Arc<Segment>) -> Result<bool, OpenError> {
         let header = SegmentHeader {
             origin: self.opened.superblock.now.origin,
@@ -295,7 +296,7 @@ impl<'a> Recovery<'a> {
         Ok(!is_gone)
     }
 
-    /// Takes back a segment of rows that was open. Returns false if it has no block.
+    /// Resumes a segment of rows that was open. Returns false if it has no block.
     fn resume_rows(&mut self, segment: &Arc<Segment>) -> Result<bool, OpenError> {
         let name = file_name(segment.id);
         let failed = |error| io_error(&**self.disk, &name)(error);
@@ -307,15 +308,15 @@ impl<'a> Recovery<'a> {
         let Some(mut file) = resumed else { return Ok(false) };
         let group = segment.group;
         self.opened.changed_segments.push(segment.clone());
-        // A process that was killed may have left blocks that only the cache holds. Before anything else is written to
-        // the file: a sync that finds no space for that would lose them too, and a second one would not say so.
+        // A killed process may have left blocks that only the cache holds. Sync them before anything else is written to
+        // the file: a sync that finds no space for that would lose them too, and a second one would not report it.
         file.sync().map_err(failed)?;
         if file.goes_on() && !self.opened.open.contains_key(&group) {
             self.opened.open.insert(group, file);
             return Ok(true);
         }
         match file.finish(Beside::default()) {
-            // It stays open, and is finished when something went for it.
+            // The segment stays open, and is finished when space was freed for it.
             Err(error) if is_full(&error) && !self.opened.open.contains_key(&group) => {
                 self.opened.open.insert(group, file);
             }
@@ -324,7 +325,7 @@ impl<'a> Recovery<'a> {
         Ok(true)
     }
 
-    /// Notes rows that segments have lost: those that the log may bring back are lost only if it does not.
+    /// Notes rows that segments have lost. Those that the log may bring back are lost only if it does not.
     fn await_rows(&mut self, rows: Vec<LostRows>) {
         for missing in rows {
             let to = if expect_again(self.writer, &missing) { &mut self.awaited } else { &mut self.lost };
@@ -341,7 +342,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Finds what is neither in the checkpoint nor in the log: hashes of recent frames, and the spare segment.
+    /// Loads what is neither in the checkpoint nor in the log: hashes of recent frames, and the spare segment.
     fn find_rest(&mut self, link: Link) -> Result<(), OpenError> {
         let disk = &**self.disk;
         self.opened.found_commit = link.commit;
@@ -353,10 +354,10 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Begins a new epoch. It is durable in the superblock before the first append, so that no number comes twice; and in
-    /// the log, so that nothing beyond the cut can follow any more. Where the log is small, or full but for what is kept
-    /// for held frames, that is its first commit: until then nobody is told of a row that this opening did not find, and
-    /// what it found is made durable here.
+    /// Begins a new epoch. It is durable in the superblock before the first append, so that no number is used twice,
+    /// and in the log, so that nothing beyond the cut can follow any more. If the log is small, or full but for the
+    /// room of held frames, its first commit does the latter: until then no row that this opening did not find is
+    /// acknowledged, and what it found is made durable here.
     fn begin_epoch(&mut self, ring: &Arc<Ring>, link: Link, options: &StoreOptions) -> Result<(), OpenError> {
         let disk = &**self.disk;
         let made = self.writer.groups.configure(&options.retention, self.space.max_bytes);
@@ -395,7 +396,7 @@ impl<'a> Recovery<'a> {
         let (writer, report) = (&mut *self.writer, &mut self.opened.report);
         let damaged = report.damaged.iter().any(|damage| damage.file == names::LOG);
         if damaged || report.torn_bytes > 0 {
-            // Torn: a commit that nobody was told of; still, something was on its way.
+            // Torn: a commit that was never acknowledged; still, some data was on its way.
             writer.gaps.push(Gap {
                 id: 0,
                 stream: None,
@@ -421,8 +422,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Removes the files of segments that expired, and of those that never became one and came back with a power cut; before
-    /// a checkpoint that forgets their numbers.
+    /// Removes the files of segments that expired, and of those that never became one and came back with a power cut,
+    /// before a checkpoint forgets their numbers.
     fn remove_dropped(&mut self, dropped: &[u64]) -> Result<(), OpenError> {
         let disk = &**self.disk;
         let mut removed = false;
@@ -435,7 +436,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Everything found is committed, and the store can be used.
+    /// Marks everything found as committed, and returns the opened store.
     fn finish(self) -> Opened {
         for (_, stream) in self.writer.streams.iter_mut() {
             stream.opened_row = stream.next_row;
@@ -445,8 +446,8 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// Adds gaps for the frames that the log shows to be missing and no row of `strongback.gaps` names: that row was not durable
-/// yet.
+/// Adds gaps for the frames that the log shows to be missing and that no row of `strongback.gaps` names, as that row
+/// was not durable yet.
 fn tell_untold(writer: &mut Writer) {
     let Writer { streams, gaps, .. } = writer;
     let mut changed = Vec::new();
@@ -458,7 +459,7 @@ fn tell_untold(writer: &mut Writer) {
         }
         let definition = stream.slot.stream.load();
         if definition.layout.channels.iter().any(|c| c.reduction != Reduction::None) {
-            // It may have been left out within its bound.
+            // Missing frames may have been left out within their bounds.
             tracker.uncount_untold();
         }
         let newest = tracker.newest_stamps();
@@ -475,7 +476,7 @@ fn tell_untold(writer: &mut Writer) {
     changed.into_iter().for_each(|id| streams.note_changed(id));
 }
 
-/// Lets the log bring rows back, if they are the last that a stream had in segments.
+/// Lets the log bring rows back, if they are the last that a stream had in segments. Returns whether it does.
 fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
     let stream = &mut writer.streams[missing.stream];
     if missing.rows.end != stream.next_row {
@@ -484,14 +485,14 @@ fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
     let first_row = missing.rows.start;
     stream.next_row = first_row;
     if let Some(tracker) = &mut stream.tracker {
-        // It is known again with the rows before them, if the log still has any.
+        // The rows before them restore it, if the log still has any.
         tracker.sealed = None;
     }
     stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));
     true
 }
 
-/// Takes back a segment that was open; none: it has no block. Says which rows are missing in it.
+/// Resumes a segment that was open, or returns `None` if it has no block. Also returns the rows that are missing in it.
 fn resume_open(
     segment: &Arc<Segment>,
     (origin, generation): (u128, u64),
@@ -530,7 +531,7 @@ fn resume_open(
     let Some(file) = file else { return Ok((None, lost)) };
     for (id, block) in blocks {
         let Some(stream) = writer.streams.get_mut(id) else { continue };
-        // What the checkpoint knows already is not taken in twice.
+        // Blocks that the checkpoint knows already are not added twice.
         if block.end_row() > stream.slot.open.load().first_row {
             let mut sealed = (**stream.slot.sealed.load()).clone();
             let channels = stream.slot.stream.load().layout.channels.len();
@@ -543,7 +544,7 @@ fn resume_open(
     Ok((Some(file), lost))
 }
 
-/// Rows that the checkpoint knows in a segment and no block of it has.
+/// Returns the rows that the checkpoint knows in a segment and that no block of it has.
 fn lost_rows(writer: &Writer, segment: u64, blocks: &[(u32, BlockRef)], time: (i64, i64)) -> Vec<LostRows> {
     let mut found: HashMap<u32, Vec<&BlockRef>> = HashMap::new();
     for (id, block) in blocks {

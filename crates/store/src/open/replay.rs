@@ -1,4 +1,4 @@
-//! Taking back the units of the log, from the newest checkpoint to the first that does not follow.
+//! Replaying the units of the log, from the newest checkpoint to the first that does not follow.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::model::refusal::{OpenError, repair_hint};
 use crate::open::recovery::Opened;
 use crate::upkeep::lost::LostRows;
 
-/// Takes the log's whole units back.
+/// Replays the log's whole units. Returns the link of the last one.
 pub(crate) fn replay(
     disk: &dyn Disk,
     ring: &Ring,
@@ -53,13 +53,13 @@ pub(crate) fn replay(
     opened.report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, names::LOG))?;
     let end = reader.link();
     let behind = reader.behind_end().map_err(io_error(disk, names::LOG))?;
-    // What the values of a record look like decides nothing alone: one copy of the superblock must be missing, and
-    // nothing follow where the other says that the log begins.
+    // A unit of a later lap alone decides nothing: one copy of the superblock must be missing, too, and nothing follow
+    // where the other says that the log begins.
     if let Some(commit) = behind.later_lap
         && end == tail
         && Superblock::has_lost_copy(disk)?
     {
-        // Rows would be given out twice.
+        // Row numbers would be given out twice.
         return Err(OpenError::Damaged {
             path: format!("{}/{}", disk.path(), names::SUPERBLOCK),
             reason: format!(
@@ -81,7 +81,8 @@ pub(crate) fn replay(
     Ok(end)
 }
 
-/// Takes back the records of a unit; none: one does not fit what came before. `scratch` is for a row's words and text.
+/// Replays the records of a unit. Returns `None` if one does not fit what came before. `scratch` is for a row's words
+/// and text.
 pub(crate) fn apply_unit(
     writer: &mut Writer,
     bytes: &[u8],
@@ -95,7 +96,7 @@ pub(crate) fn apply_unit(
     Some(())
 }
 
-/// Takes back the next record of a unit; false: there is none. None: it does not fit what came before.
+/// Replays the next record of a unit. Returns false if there is none, and `None` if it does not fit what came before.
 pub(crate) fn apply_record(
     writer: &mut Writer,
     records: &mut Records<'_>,
@@ -121,7 +122,7 @@ pub(crate) fn apply_record(
     Some(true)
 }
 
-/// Where a stream goes on with a later row than the one expected, the rows between are lost.
+/// Continues a stream at `row` if that is later than the row expected. Returns the rows in between, which are lost.
 pub(crate) fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<u64>> {
     let stream = writer.streams.get_mut(id)?;
     let rows = stream.next_row..row;
@@ -136,7 +137,7 @@ pub(crate) fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<
     Some(rows)
 }
 
-/// The head of a frame's record.
+/// Head of a frame's record.
 struct LoggedFrame {
     stream: u32,
     shape: u16,
@@ -170,7 +171,7 @@ fn apply_frame(
     }
     let state = writer.streams.get_mut(stream)?;
     if row < state.next_row {
-        // In a segment already; a client that got no answer may still send it again.
+        // Already in a segment; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();
             recent.keep_row(&row_shape, words, text);
@@ -188,7 +189,8 @@ fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
         let definition = catalog::decode_stream(&mut t)?;
         let id = definition.0;
         writer.apply_stream(definition)?;
-        // Also of a stream that the checkpoint knows: what a failed disk lost was written down again as a whole.
+        // Also of a stream that the checkpoint knows: definitions that a failed disk lost were written again as a
+        // whole.
         writer.streams.note_changed(id.0);
     } else if kind == Control::Channels as u16 {
         let (id, body) = catalog::decode_channels(&mut t)?;

@@ -1,4 +1,4 @@
-//! One blob on its way into a segment.
+//! Writing one blob into a segment.
 
 use std::io;
 
@@ -20,8 +20,8 @@ use crate::store::Store;
 use crate::upkeep::blobs::writers_max;
 use crate::upkeep::sealer::Sealer;
 
-/// A blob that is being written: it holds one chunk of it in memory, 128 KiB. Dropped without
-/// [`BlobWriter::finish`] what was written is never read and goes with its segment.
+/// Writer of a blob, which holds one chunk of it in memory, 128 KiB. If it is dropped without [`BlobWriter::finish`],
+/// the bytes written are never read and go with their segment.
 pub struct BlobWriter {
     store: Store,
     stream: String,
@@ -29,7 +29,7 @@ pub struct BlobWriter {
     /// Room for a header, and the bytes of the chunk under way.
     chunk: Pages,
     filled: usize,
-    /// Chunks written.
+    /// Number of chunks written.
     index: u32,
     length_bytes: u64,
     crc: u32,
@@ -40,7 +40,7 @@ pub struct BlobWriter {
     failed: Option<BlobError>,
 }
 
-/// Where a blob lies.
+/// Place of a blob.
 struct BlobPlace {
     file: BlobFile,
     /// Offset of its first chunk.
@@ -58,7 +58,7 @@ impl Store {
     /// write one; commits and appends do not wait for them.
     ///
     /// # Errors
-    /// [`BlobError`]: the store takes nothing, or the stream takes no blobs.
+    /// [`BlobError`]: the store refuses writes, or the stream takes no blobs.
     pub fn blob(&self, stream: StreamId) -> Result<BlobWriter, BlobError> {
         if let Some(refusal) = self.engine.poison() {
             return Err(BlobError::Refused(refusal));
@@ -85,15 +85,15 @@ impl Store {
         })
     }
 
-    /// Most bytes of a blob in this store: what a segment takes.
+    /// Returns the max bytes of a blob in this store: what a segment takes.
     pub fn blob_bytes_max(&self) -> u64 {
         most_bytes(self.engine.space.segment_bytes)
     }
 }
 
 impl BlobWriter {
-    /// Announces how many bytes will come, before the first: so the blob is begun where it has room, and nothing of it
-    /// is copied later. More or fewer may come.
+    /// Announces the number of bytes, before the first one, so that the blob is begun where it has room and nothing of
+    /// it is copied later. More or fewer may come.
     ///
     /// # Errors
     /// [`BlobError::TooLarge`].
@@ -103,7 +103,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Adds bytes. They are on the disk when [`BlobWriter::finish`] says so.
+    /// Adds bytes. They are durable once [`BlobWriter::finish`] has returned the reference.
     ///
     /// # Errors
     /// [`BlobError`]: after one the blob cannot be finished. A failed write poisons the store, as a failed commit does.
@@ -117,7 +117,7 @@ impl BlobWriter {
         self.length_bytes += bytes.len() as u64;
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         while !bytes.is_empty() {
-            // A full chunk waits for what follows it: the last one says that it is the last.
+            // A full chunk waits for what follows it, because the last one states that it is the last.
             if self.filled == CHUNK_BODY_BYTES {
                 self.put(None)?;
             }
@@ -130,7 +130,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Ends the blob and makes it durable: a frame may name it now. `now` is nanoseconds since 1970 UTC.
+    /// Ends the blob and makes it durable, so that a frame may name it. `now` is nanoseconds since 1970 UTC.
     ///
     /// # Errors
     /// As [`BlobWriter::write`].
@@ -145,7 +145,7 @@ impl BlobWriter {
         // The reference comes after the sync: nothing below this line may move above it.
         let sync = || if mutant::is_active(Mutant::BlobBeforeSync) { Ok(()) } else { place.file.sync() };
         if let Err(error) = self.on_disk(sync) {
-            // Nothing more is written behind what the disk may not hold.
+            // Nothing more is written behind bytes that the disk may not hold.
             place.file.is_full = true;
             self.place = Some(place);
             return Err(self.fail(error));
@@ -167,10 +167,10 @@ impl BlobWriter {
         self.failed.insert(error).clone()
     }
 
-    /// Does something to a segment's file, unless the store takes nothing any more.
+    /// Runs an operation on a segment's file, unless the store refuses writes.
     fn on_disk<T>(&self, act: impl FnOnce() -> io::Result<T>) -> Result<T, BlobError> {
         let inner = &self.store.engine;
-        // Whoever closes the store waits for this, so that nobody writes beside the next one who opens it.
+        // Closing the store waits for this, so that nothing is written beside the next opening.
         let _open = inner.blob_gate.read();
         if let Some(refusal) = inner.poison() {
             return Err(BlobError::Refused(refusal));
@@ -178,7 +178,7 @@ impl BlobWriter {
         act().map_err(|error| refused(inner, &error))
     }
 
-    /// Writes the chunk under way, the last one if it says what the whole is.
+    /// Writes the chunk under way; `whole` makes it the last one.
     fn put(&mut self, whole: Option<Whole>) -> Result<(), BlobError> {
         self.put_chunk(whole).map_err(|error| self.fail(error))
     }
@@ -214,7 +214,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Takes or gives back a segment, unless the store takes nothing any more.
+    /// Takes or gives back a segment, unless the store refuses writes.
     fn with_sealer<T>(&self, act: impl FnOnce(&mut Sealer, &Engine) -> io::Result<T>) -> Result<T, BlobError> {
         let inner = &*self.store.engine;
         let _open = inner.blob_gate.read();
@@ -237,7 +237,8 @@ impl BlobWriter {
         }
     }
 
-    /// Begins another segment for a blob that has no room in the rest of its own, and copies there what of it is written.
+    /// Begins another segment for a blob that has no room in the rest of its own, and copies there what is already
+    /// written.
     fn move_on(&mut self, from: BlobPlace, padded: u64) -> Result<BlobPlace, BlobError> {
         let moved = self.copy(&from, u64::from(self.index) * BLOB_CHUNK_BYTES as u64 + padded);
         let mut file = from.file;
@@ -249,9 +250,9 @@ impl BlobWriter {
         moved
     }
 
-    /// The same chunks in an empty segment.
+    /// Copies the chunks to an empty segment.
     fn copy(&mut self, from: &BlobPlace, wanted: u64) -> Result<BlobPlace, BlobError> {
-        // Twice as much as before, so that little of a long one is copied more than once.
+        // Twice the size of the one before, so that little of a long blob is copied more than once.
         let asked = wanted.max(2 * from.file.size_bytes());
         let file = self.with_sealer(|sealer, inner| sealer.new_blobs(inner, self.group, asked))?;
         let mut place = BlobPlace { start: file.end, file };
@@ -286,7 +287,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Lets others write to the segment.
+    /// Gives the segment back, so that other blobs can be written to it.
     fn give_back(&mut self, place: BlobPlace, finished: Option<i64>) -> Result<(), BlobError> {
         let written = std::mem::take(&mut self.written);
         self.with_sealer(|sealer, inner| {
@@ -299,13 +300,13 @@ impl BlobWriter {
 impl Drop for BlobWriter {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            // Whoever asked for the blob was told why it is none.
+            // The caller already knows why there is no blob.
             let _ = self.give_back(place, None);
         }
     }
 }
 
-/// What a full disk refuses; after any other error nothing is written any more.
+/// Makes the error for a failed write. A full disk and other temporary errors pass; any other poisons the store.
 fn refused(inner: &Engine, error: &io::Error) -> BlobError {
     BlobError::Refused(match error {
         error if is_full(error) => crate::Refusal::DiskFull,
@@ -320,7 +321,7 @@ fn refused_full() -> BlobError {
 
 #[cfg(test)]
 impl BlobWriter {
-    /// Bytes of memory that it holds for the blob.
+    /// Returns the bytes of memory that it holds for the blob.
     pub(crate) fn held_bytes(&self) -> usize {
         self.chunk.held_bytes()
     }

@@ -1,4 +1,4 @@
-//! What a store says of itself: sizes, counters, its segments.
+//! Figures of a store: sizes, counters, its segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::segment::directory::Segment;
 use crate::{SegmentInfo, Store, StoreStats};
 
 impl Store {
-    /// Sizes and counters.
+    /// Returns sizes and counters.
     pub fn stats(&self) -> StoreStats {
         let (commits, log_written) = {
             let log = self.engine.log.lock();
@@ -47,7 +47,7 @@ impl Store {
         }
     }
 
-    /// Segments, oldest first.
+    /// Returns the segments, oldest first.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let list = self.engine.shared.segments.load_full();
         let groups: BTreeSet<Group> = list.iter().map(|segment| segment.group).collect();

@@ -1,9 +1,9 @@
-//! Stores of a fixed size: what is asked for, and where everything goes.
+//! Stores of a fixed size: their options, and the layout of their regions.
 //!
 //! ```text
 //!  | first page, twice | superblock | log | checkpoint A | B | recent | slot | slot | … | slot |
 //! ```
-//! Nothing grows and nothing is cut: segments take slots in turn, and a new one is written over the oldest.
+//! Nothing grows and nothing is cut: segments take slots in turn, and a new one overwrites the oldest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,47 +23,48 @@ use crate::upkeep::room::slots_needed;
 use crate::{OpenError, StoreOptions};
 
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Smallest log: it holds a commit that waits to be sealed, the next one, and room for their streams' definitions.
+/// Min bytes of the log: it holds a commit that waits to be sealed, the next one, and room for their streams'
+/// definitions.
 const LOG_BYTES_MIN: u64 = 4 * PAGE;
-/// Largest log.
+/// Max bytes of the log.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// Largest region for the hashes of frames received lately.
+/// Max bytes of the region for the hashes of recently received frames.
 const RECENT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a checkpoint for a stream with names of about 60 bytes in all, and for a channel with about 24.
 const STREAM_BYTES: u64 = 224;
 const CHANNEL_BYTES: u64 = 56;
-/// And for what is always there: headers and the store's own tables.
+/// Bytes of a checkpoint for headers and the store's own tables.
 const OWN_BYTES: u64 = 2_048;
-/// For a retention group.
+/// Bytes of a checkpoint for a retention group.
 const GROUP_BYTES: u64 = 80;
-/// Most slots: their number stands in each checkpoint.
+/// Max slots; each checkpoint grows with their number.
 const SLOTS_MAX: u64 = 1 << 20;
 
-/// A store of a fixed size, to be made with [`Store::create_fixed`] or [`Store::in_memory`].
+/// Options of a store of a fixed size, for [`Store::create_fixed`] or [`Store::in_memory`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedOptions {
-    /// Bytes of the whole store, for ever. 0 on a block device: all of it.
+    /// Bytes of the whole store, which never change; 0 on a block device means all of it.
     pub size_bytes: u64,
-    /// Most streams: bounds the checkpoints.
+    /// Max streams, which bounds the checkpoints.
     pub max_streams: u32,
     /// Channels of all streams together for which checkpoints have room, with names and units of about 24 bytes each.
     pub max_channels: u32,
-    /// Bytes of a segment, the unit in which the oldest is overwritten: a power of two from 32 KiB to 64 MiB. None: the
-    /// one next below a 128th of the size.
+    /// Bytes of a segment, the unit in which the oldest data is overwritten: a power of two from 32 KiB to 64 MiB.
+    /// `None` means the one next below a 128th of the size.
     pub segment_bytes: Option<u64>,
-    /// Bytes of the commit log, at least 16 KiB; none: a sixteenth of the size, at most 64 MiB. A frame takes up to a
-    /// quarter of it, and what it cannot hold of small commits is sealed early, in smaller blocks.
+    /// Bytes of the commit log, at least 16 KiB; `None` means a sixteenth of the size, at most 64 MiB. A frame takes up
+    /// to a quarter of it. Rows of small commits that it cannot hold are sealed early, in smaller blocks.
     pub log_bytes: Option<u64>,
-    /// Retention groups and what each keeps, of the space for segments. They are written into the store, for openings
+    /// Retention groups, and what each keeps of the space for segments. They are written into the store, for openings
     /// that name none.
     pub groups: Vec<RetentionGroup>,
-    /// Whether what a file or device holds may be destroyed.
+    /// Whether the content of an existing file or device may be destroyed.
     pub overwrite: bool,
 }
 
 impl FixedOptions {
-    /// A store of this many bytes, with as many streams and channels as a 64th of it has room for, from 3 streams of 4
-    /// channels to 100,000 of 10.
+    /// Makes options for a store of this many bytes, with as many streams, of 4 channels each, as a 64th of it has room
+    /// for, from 3 to 100,000.
     pub fn new(size_bytes: u64) -> FixedOptions {
         let room = (size_bytes / 64).saturating_sub(OWN_BYTES);
         let streams = (room / (STREAM_BYTES + 4 * CHANNEL_BYTES)).clamp(3, 100_000);
@@ -78,10 +79,10 @@ impl FixedOptions {
         }
     }
 
-    /// The smallest size that works with these limits, groups and, where they are given, sizes.
+    /// Returns the min size in bytes that works with these limits and groups, and with the sizes that are given.
     ///
     /// # Errors
-    /// What cannot be meant at any size.
+    /// A message if the options are invalid at any size.
     pub fn least_bytes(&self) -> Result<u64, String> {
         self.check()?;
         let segment = self.segment_bytes.unwrap_or(SEGMENT_BYTES_MIN);
@@ -100,10 +101,10 @@ impl FixedOptions {
         Ok(before_checkpoints(log) + 2 * self.checkpoint_bytes(slots) + slots * segment)
     }
 
-    /// How many segments it holds, and how many bytes each.
+    /// Returns the number of segments, and the bytes of each.
     ///
     /// # Errors
-    /// A size that is too small, with the smallest that works, and what cannot be meant.
+    /// A message if the size is too small, with the min that works, or if the options are invalid.
     pub fn segments(&self) -> Result<(u64, u64), String> {
         self.layout(0).map(|layout| (layout.slots.into(), layout.segment_bytes))
     }
@@ -126,14 +127,14 @@ impl FixedOptions {
         Ok(())
     }
 
-    /// Bytes of a checkpoint of all that there can be.
+    /// Returns the bytes of a checkpoint with the max streams, channels and slots.
     fn checkpoint_bytes(&self, slots: u64) -> u64 {
         let streams = u64::from(self.max_streams) * STREAM_BYTES + u64::from(self.max_channels) * CHANNEL_BYTES;
         let bytes = OWN_BYTES + streams + slots * SLOT_BYTES + self.groups.len() as u64 * GROUP_BYTES;
         bytes.next_multiple_of(PAGE)
     }
 
-    /// Where everything goes.
+    /// Returns the layout of the regions, or a message if there is none.
     pub(crate) fn layout(&self, generation: u64) -> Result<Regions, String> {
         let least = self.least_bytes()?;
         let size = self.size_bytes / PAGE * PAGE;
@@ -173,7 +174,7 @@ impl FixedOptions {
         }
     }
 
-    /// A layout with these sizes, if they hold what must be held.
+    /// Returns a layout with these sizes, or `None` if they do not hold what must be held.
     fn fitted(
         &self,
         size: u64,
@@ -183,7 +184,7 @@ impl FixedOptions {
     ) -> Option<Regions> {
         let checkpoint_offset = before_checkpoints(log);
         let space = size.checked_sub(checkpoint_offset + recent)?;
-        // Twice, where that is little: room for what changes between two whole ones.
+        // Twice the size, if that is little: room for the changes between two whole checkpoints.
         let checkpoint_of = |slots| {
             let bytes = self.checkpoint_bytes(slots);
             if generous && 4 * bytes <= size / 32 { 2 * bytes } else { bytes }
@@ -220,12 +221,13 @@ impl FixedOptions {
     }
 }
 
-/// Bytes of first pages, superblock and log.
+/// Returns the bytes of the first pages, superblock and log.
 fn before_checkpoints(log: u64) -> u64 {
     COPIES.len() as u64 * PAGE + names::SUPERBLOCK_BYTES + log / PAGE * PAGE
 }
 
-/// The disk of a path: a folder, which is made if nothing is there, or a file or block device with a store in it.
+/// Returns the disk of a path: a folder, which is created if nothing is there, or a file or block device with a store
+/// in it.
 pub(crate) fn disk_of(path: &Path) -> Result<Arc<dyn Disk>, OpenError> {
     let fails = |source| OpenError::Io { path: path.display().to_string(), source };
     match std::fs::metadata(path) {
@@ -235,16 +237,16 @@ pub(crate) fn disk_of(path: &Path) -> Result<Arc<dyn Disk>, OpenError> {
 }
 
 impl Store {
-    /// Makes a store of a fixed size and opens it: one file of exactly that many bytes, allocated at once, or a block
-    /// device. It never grows, is never cut, and deletes nothing: the newest segment is written over the oldest one of
-    /// a group that keeps its minimum without it. A power cut on the way leaves no store; make it again.
+    /// Creates a store of a fixed size and opens it: one file of exactly that many bytes, allocated at once, or a block
+    /// device. It never grows, is never cut, and deletes nothing: the newest segment overwrites the oldest one of a
+    /// group that keeps its minimum without it. A power cut during creation leaves no store; create it again.
     ///
-    /// [`Store::open`] opens it later, with the limits and groups it was made with; of `options` `log_bytes`,
-    /// `max_bytes` and `segment_bytes` have no meaning. `now` is nanoseconds since 1970 UTC.
+    /// [`Store::open`] opens it later, with the limits and groups it was created with; `log_bytes`, `max_bytes` and
+    /// `segment_bytes` of `options` are ignored. `now` is nanoseconds since 1970 UTC.
     ///
     /// # Errors
-    /// [`OpenError::Options`]: a size that is too small, with the smallest that works; groups that cannot be meant; a
-    /// file or device with content that may not be destroyed. Otherwise as [`Store::open`].
+    /// [`OpenError::Options`]: the size is too small, and the message gives the min; the groups are invalid; a file or
+    /// device has content that may not be destroyed. Otherwise as [`Store::open`].
     pub fn create_fixed(
         path: &Path,
         fixed: &FixedOptions,
@@ -269,21 +271,21 @@ impl Store {
             }
             make(Arc::new(volume), &fixed)?;
         } else {
-            // Checked before the first byte is taken of the disk.
+            // Checked before the first byte of the disk is taken.
             fixed.layout(0).map_err(refused)?;
             if path.exists() && !fixed.overwrite {
                 return Err(refused(
                     "it is there already: choose another name, or say that it may be destroyed".into(),
                 ));
             }
-            // Under another name until it is whole.
+            // Under another name until it is complete.
             let making = PathBuf::from(format!("{}.making", path.display()));
             let made = allocate(&making, fixed.size_bytes)
                 .map_err(fails)
                 .and_then(|()| make(Arc::new(FileVolume::new(&making)), fixed))
                 .and_then(|()| std::fs::rename(&making, path).map_err(fails));
             if let Err(error) = made {
-                // What is left of it is of no use; the first error is what the caller must see.
+                // Leftovers are of no use; the caller must see the first error.
                 let _ = std::fs::remove_file(&making);
                 return Err(error);
             }
@@ -293,8 +295,8 @@ impl Store {
         Store::open(path, options, now)
     }
 
-    /// Opens the store in a region of memory, or makes one where every byte is 0; `fixed.size_bytes` is the region's.
-    /// What was committed is in the region as long as that lasts.
+    /// Opens the store in a region of memory, or creates one if every byte is 0. Its size is that of the region, not
+    /// `fixed.size_bytes`. Committed data lasts as long as the region.
     ///
     /// # Errors
     /// As [`Store::create_fixed`] and [`Store::open`].
@@ -311,14 +313,14 @@ impl Store {
     }
 }
 
-/// Makes the store of a volume.
+/// Creates the store of a volume.
 pub(crate) fn make(volume: Arc<dyn Volume>, fixed: &FixedOptions) -> Result<(), OpenError> {
     let path = volume.path();
     let fails = |source| OpenError::Io { path: path.clone(), source };
     let refused = |reason| OpenError::Options { path: path.clone(), reason };
     let lock = volume.lock().map_err(fails)?;
     let Some(_lock) = lock else { return Err(OpenError::InUse { path }) };
-    // High enough that what another store left in a slot has another one, low enough never to begin anew.
+    // Random, so that segments that another store left in slots have another one, and low enough never to wrap.
     let generation = (volume.random().map_err(fails)? as u64) >> 1;
     let layout = fixed.layout(generation).map_err(refused)?;
     if layout.page().is_none() {
@@ -330,7 +332,7 @@ pub(crate) fn make(volume: Arc<dyn Volume>, fixed: &FixedOptions) -> Result<(), 
     disk.finish().map_err(fails)
 }
 
-/// Whether the beginning of a volume is all zeros: there is neither a store nor anything else.
+/// Returns whether the beginning of a volume is all zeros: it holds neither a store nor anything else.
 fn is_blank(volume: &dyn Volume) -> std::io::Result<bool> {
     let mut bytes = vec![0; 128 << 10];
     let read = volume.open(crate::disk::Access::Buffered)?.read_at(&mut bytes, 0)?;
@@ -352,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Every size from the smallest on has a layout; one page less has none and is told the smallest.
+    /// Every size from the min on has a layout; a smaller one has none, and its error names the min.
     #[test]
     fn the_smallest_size_works_and_one_page_less_does_not() {
         for groups in [

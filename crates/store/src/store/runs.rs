@@ -1,7 +1,7 @@
-//! Named runs: what was imported or recorded under a name is protected from expiry until it is released.
+//! Named runs: streams imported or recorded under a name are protected from expiry until it is released.
 //!
-//! A run is a retention group of its own, made by [`Store::protect_run`]; streams that are made later with its name
-//! as the tag `run` belong to it.
+//! A run is a retention group of its own, created by [`Store::protect_run`]. Streams that are created later with its
+//! name as the tag `run` belong to it.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use crate::{CommitNumber, Refusal, Reject};
 /// A named run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunInfo {
-    /// Its name: the tag `run` of its streams.
+    /// Name, which is the tag `run` of its streams.
     pub name: String,
     /// Whether it is kept until it is released.
     pub protected: bool,
-    /// Its streams.
+    /// Number of its streams.
     pub streams: u64,
-    /// Its segments.
+    /// Number of its segments.
     pub segments: u64,
-    /// Bytes in them.
+    /// Bytes in its segments.
     pub size_bytes: u64,
-    /// Smallest and largest `time` of its streams, nanoseconds since 1970 UTC.
+    /// Min and max `time` of its streams, nanoseconds since 1970 UTC.
     pub time: Option<(i64, i64)>,
 }
 
 impl Store {
-    /// Makes a named run, or protects it again: streams made from now on with the tag `run` of this name are not
+    /// Creates a named run, or protects it again: streams created from now on with the tag `run` of this name are not
     /// expired until the run is released. Durable with the commit that it returns.
     ///
     /// # Errors
-    /// A name that cannot be, streams of this run that were made before it was protected, or a store that takes
-    /// nothing.
+    /// The name is invalid, streams of this run were created before it was protected, there is no room for another run,
+    /// or the store refuses writes.
     pub fn protect_run(&self, name: &str, now: i64) -> Result<CommitNumber, Reject> {
         self.engine.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.engine.poison() {
@@ -65,11 +65,11 @@ impl Store {
         made
     }
 
-    /// Releases a named run: its segments may go as those of other streams do. None: there is no such run.
-    /// Durable with the commit that it returns, and without effect before.
+    /// Releases a named run: its segments may then be dropped like those of other streams. Returns `None` if there is
+    /// no such run. Durable with the commit that it returns, and without effect before.
     ///
     /// # Errors
-    /// The store takes nothing.
+    /// The store refuses writes.
     pub fn release_run(&self, name: &str, now: i64) -> Result<Option<CommitNumber>, Refusal> {
         self.engine.shared.paces.tell(Caller::Append, now);
         if let Some(refusal) = self.engine.poison() {
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Named runs, in the order in which they were made.
+    /// Returns the named runs, in the order in which they were created.
     pub fn runs(&self) -> Vec<RunInfo> {
         let inner = &self.engine;
         let runs: Vec<(Group, String, bool)> = {
@@ -119,18 +119,18 @@ impl Store {
 }
 
 impl Writer {
-    /// The commit with which everything so far is durable.
+    /// Returns the commit that makes everything so far durable.
     fn newest_commit(&self) -> CommitNumber {
         CommitNumber(self.unit.newest_commit())
     }
 
-    /// Writes down whether a run is released, and makes it so.
+    /// Sets whether a run is released, and adds the record that says so.
     fn set_released(&mut self, group: Group, released: bool) -> Result<CommitNumber, Reject> {
         self.gate.check_closed()?;
         let commit = self.unit.number();
         let before = self.groups.set_released(group, released.then_some(commit));
         let bytes = self.groups.encode(group);
-        // Where the log is full because the disk is, a release is what makes room.
+        // If the log is full because the disk is, a release is what makes room.
         if let Err(reject) = self.unit.put_release(Control::Group, &bytes) {
             self.groups.set_released(group, before);
             return Err(reject);

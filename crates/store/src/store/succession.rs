@@ -1,6 +1,6 @@
-//! Going on after the disk failed: what a reopened store takes over from the poisoned one before it, in the
-//! same process. Numbers that callers hold (streams, channels) and counts stay what they were; frames that did
-//! not become durable are told as lost, once.
+//! Succession after the disk failed: what a reopened store takes over from the poisoned one before it, in the same
+//! process. Numbers that callers hold (streams, channels) and counts stay what they were. Frames that did not become
+//! durable are reported as lost, once.
 
 use std::sync::atomic::Ordering;
 
@@ -16,44 +16,44 @@ use crate::model::clock::Caller;
 use crate::model::reduction::Reduction;
 use crate::*;
 
-/// Table of the program's own whose rows each name a row of another stream: its number and that of the row.
+/// Table of the program's own in which each row names a row of another stream: the number of the stream and that of the
+/// row.
 const LATE_TABLE: &str = "strongback.late";
 
-/// Frames of a stream that went back.
+/// Frames of a stream that were lost with the failed disk.
 struct Void {
-    /// Those with a row.
+    /// Number of those with a row.
     rows: u64,
-    /// Whether the frame of the first row is not among them: the log has it as it was before it got one.
+    /// Whether the frame of the first row is not among them: the log has it as it was before it got its row.
     is_held: bool,
-    /// Those that got none, as what stood for them went back.
+    /// Number of those without a row, as the values that represented them are lost.
     reduced: u64,
-    /// Smallest and largest `time`.
+    /// Min and max `time`.
     time: (i64, i64),
-    /// Whether they are told as lost: what went back of the program's own tables is of no frame that is there.
+    /// Whether they are reported as lost; lost rows of the program's own tables are of no frame that is there.
     is_told: bool,
 }
 
 impl Store {
-    /// Takes over from the store that was open on the same folder before its disk failed; call it before
-    /// anything is appended, when nothing is appended to `before` any more. Streams and channels keep their numbers
-    /// and all counts continue. Frames of `before` that were not durable, those that it reduced among them, are
-    /// counted as rejected and lost, and told in `strongback.gaps` as `not recorded`, as are frames that it
-    /// refused; they fill that gap when they come again. The program's own tables (`strongback.`) lose nothing but what
-    /// they say of frames that went back, of which nothing is told.
-    /// Returns how many frames went back.
+    /// Takes over from the store that was open on the same folder before its disk failed. Call it before anything is
+    /// appended, when nothing is appended to `before` any more. Streams and channels keep their numbers, and all counts
+    /// continue. Frames of `before` that were not durable, including those that it reduced, are counted as rejected and
+    /// lost, and reported in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap
+    /// when they come again. The program's own tables (`strongback.`) lose only what they say of lost frames, and that
+    /// loss is not reported. Returns how many frames were lost.
     ///
     /// # Errors
     /// The log has no room for what is taken over.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.engine.shared.paces.tell(Caller::Append, now);
         let old_view = before.view();
-        // It stays as it is: where this store fails, too, the next one takes over from it.
+        // `before` stays as it is: if this store fails, too, the next one takes over from it.
         let old = before.engine.writer.lock();
         let mut new = self.engine.writer.lock();
-        // Whoever waits for a newer catalog than the old one sees it rise.
+        // A caller that waits for a newer catalog than the old one sees the version rise.
         new.streams.raise_version(old.streams.version() + 1);
         take_groups(&old, &mut new)?;
-        // A unit that the disk failed at may be there as a whole. What its number says is said of its epoch alone.
+        // A unit that the disk failed at may be there as a whole. Its number is valid within its epoch alone.
         let of_before = |link: &&Link| link.epoch == before.engine.epoch;
         let found = self.engine.links.lock().iter().rev().find(of_before).map_or(0, |link| link.commit);
         let durable = before.engine.committed.load(Ordering::Acquire).max(found);
@@ -73,7 +73,7 @@ impl Store {
             let mut void = Void { rows: of_rows, is_held, reduced, time: (now, now), is_told };
             if !rows.is_empty() {
                 let columns = if own { stream.layout.indices() } else { vec![] };
-                // They are in memory still: rows leave it only when they are durable.
+                // Such rows are still in memory: they leave it only when they are durable.
                 let batches = old_view.scan(Scan { rows, ..Scan::all(stream.id, columns) }).filter_map(Result::ok);
                 let (time, without_frame) = take_rows(&mut new, &stream, batches, own, now)?;
                 void.rows += without_frame;
@@ -93,13 +93,13 @@ impl Store {
         new.measure_catalog();
         let given_out = old.unit.number();
         drop((old, new));
-        // All is taken over by now: where the disk fails at this, the store after this one goes on from here.
+        // Everything is taken over by now: if the disk fails at this, the next store continues from here.
         self.engine.pass_commits(given_out, now);
         Ok(voids.iter().filter(|v| v.is_told).map(|v| v.rows + v.reduced).sum())
     }
 }
 
-/// Whether the row that a held frame is to get is there already, and of that frame.
+/// Returns whether the row that a held frame is to get is there already, and is of that frame.
 fn is_row_of(held: &Held, view: &View, stream: StreamId) -> bool {
     let rows = held.row..held.row + 1;
     let row =
@@ -110,7 +110,7 @@ fn is_row_of(held: &Held, view: &View, stream: StreamId) -> bool {
     })
 }
 
-/// Writes the retention groups down again that are lost: streams that are taken over belong to them.
+/// Writes lost retention groups again: streams that are taken over belong to them.
 fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
     for (group, bytes) in old.groups.to_save(true) {
         if !new.groups.has(group) {
@@ -122,7 +122,7 @@ fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
     Ok(())
 }
 
-/// Writes a stream's definition down again if the newest one is lost.
+/// Writes a stream's definition again if the newest one is lost.
 fn take_definition(old: &Writer, new: &mut Writer, id: u32) -> Result<(), Reject> {
     let from = &old.streams[id];
     if new.streams.get(id).is_some_and(|s| s.history.serial >= from.history.serial) {
@@ -137,9 +137,8 @@ fn take_definition(old: &Writer, new: &mut Writer, id: u32) -> Result<(), Reject
     Ok(())
 }
 
-/// Smallest and largest `time` of rows; those of the program's own tables are appended again, under the same
-/// ordinals, but for those that name a frame which went back: its row is another one's from now on. Returns how many
-/// those are, too.
+/// Returns the min and max `time` of rows. Appends those of the program's own tables again, under the same ordinals,
+/// except those that name a lost frame, whose row number another one gets. Also returns how many those are.
 fn take_rows(
     new: &mut Writer,
     stream: &Stream,
@@ -160,7 +159,7 @@ fn take_rows(
     Ok((range, without_frame))
 }
 
-/// Whether a row names a frame that is not in the store.
+/// Returns whether a row names a frame that is not in the store.
 fn names_lost(new: &Writer, stream: &Stream, batch: &Batch, row: usize) -> bool {
     let cell = |name: &str| batch.columns.get(stream.layout.index(name)?.0 as usize)?.cell(row).ok();
     match (cell("stream"), cell("row")) {
@@ -171,7 +170,7 @@ fn names_lost(new: &Writer, stream: &Stream, batch: &Batch, row: usize) -> bool 
     }
 }
 
-/// Appends rows again, but for those that name a frame which is not there: returns how many these are.
+/// Appends rows again, except those that name a frame that is not there. Returns how many these are.
 fn append_again(new: &mut Writer, stream: &Stream, batch: &Batch, now: i64) -> Result<u64, Reject> {
     let (mut frames, mut without_frame) = (FrameBatch::new(), 0);
     for row in 0..batch.len() {
@@ -197,7 +196,7 @@ fn append_again(new: &mut Writer, stream: &Stream, batch: &Batch, now: i64) -> R
     Ok(without_frame)
 }
 
-/// Lets the counts of a stream go on, and its sequence; notes the gap that frames leave which went back.
+/// Continues the counts of a stream and its sequence, and notes the gap that lost frames leave.
 fn take_counts(old: &Writer, new: &mut Writer, id: u32, void: &Void) {
     let of = (id, GapCause::NotRecorded);
     let Writer { streams, gaps, .. } = new;

@@ -1,4 +1,4 @@
-//! Segments of blobs at work: who gets one to write to, and when it is sealed.
+//! Open segments of blobs: which writer gets one, and when it is sealed.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use crate::model::trouble::passes;
 use crate::segment::directory::Segment;
 use crate::upkeep::sealer::Sealer;
 
-/// A segment with less room than this part of it gets no other blob.
+/// Divisor of a segment's size: with less room than that part, it gets no other blob.
 const FREE_PART: u64 = 16;
-/// Segments of which one may have a writer.
+/// Number of segments of which one may have a writer.
 const SEGMENTS_A_WRITER: u64 = 8;
 
-/// How many blobs may be written at a time: rows must find segments too.
+/// Returns how many blobs may be written at a time: rows must find segments, too.
 pub(crate) fn writers_max(engine: &Engine) -> usize {
     let segments = engine.space.max_bytes / engine.space.segment_bytes.max(1);
     ((segments / SEGMENTS_A_WRITER) as usize).clamp(1, BLOB_WRITERS_MAX)
@@ -38,7 +38,7 @@ impl Sealer {
         Ok(Some(file))
     }
 
-    /// Another one, in the place of one that its writer gives back, with room for `padded` bytes of chunks.
+    /// Creates a segment with room for `padded` bytes of chunks.
     pub(crate) fn new_blobs(&mut self, engine: &Engine, group: Group, padded: u64) -> io::Result<BlobFile> {
         let wanted = (padded + PAGE_BYTES as u64).max(engine.space.least_segment());
         let (segment, header) = self.begin_segment(engine, (group, true), wanted.min(engine.space.segment_bytes))?;
@@ -47,17 +47,18 @@ impl Sealer {
         Ok(file)
     }
 
-    /// Takes a segment back from its writer, `finished` with a whole blob more at this instant.
+    /// Takes a segment back from its writer. `finished` is the instant at which a whole blob was finished in it, if one
+    /// was.
     pub(crate) fn give_blobs(&mut self, engine: &Engine, file: BlobFile, finished: Option<i64>) -> io::Result<()> {
         self.blobs.busy -= 1;
         self.put_back(engine, file, finished)
     }
 
-    /// As [`Sealer::give_blobs`], for a writer that goes on with another one.
+    /// Takes a segment back like [`Sealer::give_blobs`], from a writer that continues in another one.
     pub(crate) fn put_back(&mut self, engine: &Engine, file: BlobFile, finished: Option<i64>) -> io::Result<()> {
         let mut state = file.segment.state.lock();
         if let Some(stored) = finished {
-            // The sync covered what writers before left unfinished, too.
+            // The sync also covered what earlier writers left unfinished.
             state.bytes = file.end;
             state.blocks += 1;
             state.stored = (state.stored.0.min(stored), state.stored.1.max(stored));
@@ -72,8 +73,8 @@ impl Sealer {
         self.seal_spent(engine, group)
     }
 
-    /// Seals those that wait for a blob and will hardly get one: one waits, that with the most room. What the disk refuses
-    /// for a time is sealed later: the blobs in it are whole and durable.
+    /// Seals idle segments that will hardly get another blob; the one with the most room stays. A segment that the disk
+    /// refuses to seal for a time is sealed later: the blobs in it are whole and durable.
     fn seal_spent(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
         let idle = self.blobs.idle.entry(group).or_default();
         idle.sort_by_key(|file| std::cmp::Reverse(file.free_bytes()));
@@ -83,7 +84,7 @@ impl Sealer {
         self.seal_each(engine, spent).or_else(|error| if passes(&error) { Ok(()) } else { Err(error) })
     }
 
-    /// Seals what the disk refused to seal before.
+    /// Seals segments that the disk refused to seal before.
     pub(crate) fn seal_left(&mut self, engine: &Engine) -> io::Result<()> {
         let groups: Vec<Group> = self.blobs.idle.iter().filter(|(_, idle)| !idle.is_empty()).map(|(g, _)| *g).collect();
         groups.into_iter().try_for_each(|group| self.seal_spent(engine, group))
@@ -101,7 +102,7 @@ impl Sealer {
         refused
     }
 
-    /// Seals a segment of blobs: nothing is written to it any more, and what is behind its last blob is given back.
+    /// Seals a segment of blobs: nothing more is written to it, and the space behind its last blob is given back.
     fn seal_blobs(&mut self, engine: &Engine, file: &BlobFile) -> io::Result<()> {
         let BlobFile { segment, file, .. } = file;
         let end = segment.state.lock().bytes.max(PAGE_BYTES as u64);
@@ -114,7 +115,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Seals open ones without a writer that a test picks.
+    /// Seals the open segments without a writer that `pick` selects.
     pub(crate) fn seal_idle(&mut self, engine: &Engine, pick: impl Fn(&Segment) -> bool) -> io::Result<()> {
         let mut picked = Vec::new();
         for files in self.blobs.idle.values_mut() {
@@ -123,7 +124,7 @@ impl Sealer {
         self.seal_each(engine, picked)
     }
 
-    /// Bytes of the files of open ones behind what is written.
+    /// Returns the bytes in the files of open segments behind what is written.
     pub(crate) fn blobs_ahead_bytes(&self, engine: &Engine) -> u64 {
         let list = engine.shared.segments.load();
         let open = list.blob_groups().flat_map(|(_, segments)| segments.open());

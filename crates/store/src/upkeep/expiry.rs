@@ -1,16 +1,16 @@
-//! Space: what the store takes of the disk, the spare segment, and what goes when there is too little.
+//! Space: what the store takes of the disk, the spare segment, and what is dropped when there is too little.
 //!
 //! Invariants: the store takes no more than `max_bytes`, as far as the catalog does not outgrow its checkpoints.
 //! The spare is the file of the number that the next segment gets, allocated and all zeros, so there is never more
 //! than one. What [`crate::catalog::group`] protects stays, whatever others send, but for the
 //! store's own tables beyond their share.
 //!
-//! A file system that others fill: a segment is made smaller before anything goes for it, down to
-//! [`Space::least_segment`] or to what its first block needs, and only then the oldest go, until that fits. So what goes
-//! is at most twice the blocks that come in with their footers, a smallest segment of each group at each opening, what
-//! checkpoints grow by, and the rest of the last segment that goes, as these go whole. Where what is given back is taken
-//! by others at once, [`Sealer::make_room`] stops after [`USELESS_TIMES`] times what it was asked for and
-//! [`USELESS_BYTES`].
+//! On a file system that others fill, a segment is created smaller before anything is dropped for it, down to
+//! [`Space::least_segment`] or to what its first block needs. Only then the oldest segments are dropped, until that
+//! fits. So what is dropped is at most twice the blocks that come in with their footers, a smallest segment of each
+//! group at each opening, the growth of checkpoints, and the rest of the last segment dropped, as these go whole. If
+//! others take the freed space at once, [`Sealer::make_room`] stops after [`USELESS_TIMES`] times what it was asked for
+//! and [`USELESS_BYTES`].
 
 use std::io;
 use std::iter::Peekable;
@@ -29,28 +29,29 @@ use crate::segment::directory::{Segment, SegmentState, file_name};
 use crate::upkeep::sealer::{Sealer, Spare};
 use crate::upkeep::slots::quiet_since;
 
-/// Bytes that must stay free beside a segment that is made, for checkpoints.
+/// Bytes that must stay free beside a new segment, for checkpoints.
 const FREE_BYTES_MIN: u64 = 8 << 20;
-/// Times the bytes that a disk without space is asked for, and bytes besides, that are dropped for it and are of no use,
-/// before frames are refused: it may be something else that is used up, or somebody else who takes what is given back.
+/// Bytes that may be dropped for a full disk without effect before frames are refused: this many times the bytes asked
+/// for, and these bytes besides. Something else may be used up, or others may take the freed space.
 const USELESS_TIMES: u64 = 4;
 const USELESS_BYTES: u64 = 256 << 10;
-/// Times in a row that a disk that says it has space must be full before anything goes for it.
+/// Times in a row that a disk that reports free space must be full before anything is dropped for it.
 const FULL_TIMES: u32 = 3;
-/// Part of a folder that the store's own tables may take beside gap rows: as of the slots of a fixed size.
+/// Divisor of a folder's size: the part that the store's own tables may take beside gap rows, as of the slots of a
+/// fixed size.
 const LEDGER_PART: u64 = 16;
 
-/// What a disk had no space for.
+/// Request that a disk had no space for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// Bytes that were missing, as far as they are known.
+    /// Bytes that were missing, as far as known.
     pub(crate) missing: u64,
     /// Bytes that were asked for.
     pub(crate) whole: u64,
 }
 
-/// Finds the spare that the store left, of at most `most_bytes`. A file of its name that something was written to is not
-/// one, and is written over when the segment is made; so is one that cannot be read, which is added to `damaged`.
+/// Finds the spare that the store left, of at most `most_bytes`. A file of its name that something was written to is
+/// not one, and is overwritten when the segment is created; so is one that cannot be read, which is added to `damaged`.
 pub(crate) fn find_spare(
     disk: &dyn Disk,
     id: u64,
@@ -78,13 +79,13 @@ pub(crate) fn find_spare(
     if (SEGMENT_BYTES_MIN..=most_bytes).contains(&size_bytes) && size_bytes.is_multiple_of(PAGE_BYTES as u64) {
         return Ok(Some(Spare { file, size_bytes }));
     }
-    // Cut short while it was made, or of a larger size of segments.
+    // Cut short during creation, or of a larger segment size.
     disk.remove(&file_name(id))?;
     Ok(None)
 }
 
-/// Bytes that the store's own tables of a group may take of a folder, gap rows half of what others may: beyond, their
-/// oldest rows go. None: of any other group.
+/// Returns the bytes that the store's own tables of a group may take of a folder, gap rows half of what others may;
+/// beyond, their oldest rows are dropped. Returns `None` for any other group.
 fn own_bytes(space: &Space, group: Group) -> Option<u64> {
     let part = match group {
         Group::LEDGER => LEDGER_PART,
@@ -94,26 +95,26 @@ fn own_bytes(space: &Space, group: Group) -> Option<u64> {
     Some((space.max_bytes / part).max(2 * space.segment_bytes))
 }
 
-/// Sealed segments, oldest first, what the directory says of each, and what they are ordered by among all groups.
+/// Sealed segments, oldest first, with their states in the directory and the key that orders them among all groups.
 type Oldest<'a> = Box<dyn Iterator<Item = (&'a Arc<Segment>, &'a SegmentState, u64)> + 'a>;
 
-/// The sealed segments of a group that are left, when some may have to go: those of rows, and those of blobs.
+/// Remaining sealed segments of a group when some may have to go: those of rows, and those of blobs.
 struct OldestSegments<'a> {
     oldest: Vec<Peekable<Oldest<'a>>>,
     /// Bytes of the group.
     bytes: u64,
-    /// Its minimum.
+    /// Min bytes that the group keeps.
     keep: u64,
 }
 
 impl<'a> OldestSegments<'a> {
-    /// The place of the oldest one among those of all groups, if the group stays at its minimum without it.
+    /// Returns the place of the oldest segment among those of all groups, if the group keeps its minimum without it.
     fn may_go(&mut self) -> Option<(u64, u64)> {
         let (segment, state, finished) = *self.of_oldest()?.peek()?;
         (self.bytes.saturating_sub(state.bytes) >= self.keep).then_some((finished, segment.id))
     }
 
-    /// Those among which the oldest is.
+    /// Returns the list that has the oldest segment.
     fn of_oldest(&mut self) -> Option<&mut Peekable<Oldest<'a>>> {
         let age = |list: &mut Peekable<Oldest<'a>>| list.peek().map(|(segment, _, finished)| (*finished, segment.id));
         let ages = self.oldest.iter_mut().map(age).enumerate();
@@ -123,7 +124,7 @@ impl<'a> OldestSegments<'a> {
 }
 
 impl Sealer {
-    /// Bytes of all files, what is allocated and not yet written counted.
+    /// Returns the bytes of all files, including what is allocated and not yet written.
     pub(crate) fn used_bytes(&self, engine: &Engine) -> u64 {
         if let Some(fixed) = engine.space.fixed {
             return fixed.size_bytes;
@@ -137,8 +138,9 @@ impl Sealer {
         fixed + self.checkpoints.checkpoint.file_bytes() + rows.bytes + blobs + ahead + spare + settle
     }
 
-    /// The file of the next segment, of at least `least_bytes`: the spare, or one that is made. Where the disk has no room
-    /// for one of the usual size it is smaller; where it has none for the smallest, the oldest segments go that may.
+    /// Returns the file of the next segment, of at least `least_bytes`: the spare, or a new one. If the disk has no
+    /// room for one of the usual size, it is smaller; if it has none for the smallest, the oldest segments that may go
+    /// are dropped.
     pub(crate) fn next_file(&mut self, engine: &Engine, group: Group, least_bytes: u64) -> io::Result<Spare> {
         if let Some(spare) = self.spare.take() {
             if spare.size_bytes >= least_bytes {
@@ -167,7 +169,7 @@ impl Sealer {
                 Err(error) if is_full(&error) => {
                     let now = engine.shared.paces.now();
                     let made = if is_over {
-                        // What settle had counts no more, even where the disk refuses to remove it yet.
+                        // Files of compaction no longer count, even if the disk refuses to remove them yet.
                         self.free_settle(engine, now)?
                             || self.used_bytes(engine) + size_bytes <= max
                             || self.drop_oldest(engine, 1)? > 0
@@ -185,7 +187,7 @@ impl Sealer {
         }
     }
 
-    /// Makes the file of the next segment: of a size, or of a half, a quarter and so on of it, down to the least.
+    /// Creates the file of the next segment: of a size, or of a half, a quarter and so on of it, down to `least_bytes`.
     fn create_file(&self, size_bytes: u64, least_bytes: u64) -> io::Result<Spare> {
         let name = file_name(self.checkpoints.next_segment());
         let create = |size_bytes| {
@@ -195,7 +197,7 @@ impl Sealer {
         let half = |size: u64| (size / 2 / PAGE_BYTES as u64 * PAGE_BYTES as u64).max(least_bytes);
         let (mut size, mut made) = (size_bytes, create(size_bytes));
         while size > least_bytes && made.as_ref().is_err_and(is_full) {
-            // Each try costs the file system more than this question.
+            // Each attempt costs the file system more than this query.
             let free = self.disk.space().map_or(u64::MAX, |(_, free)| free);
             size = half(size);
             while size > least_bytes && size > free {
@@ -206,10 +208,11 @@ impl Sealer {
         made
     }
 
-    /// Makes the spare, if there is none and room for it. A full disk is no error here: what is there goes on.
+    /// Creates the spare, if there is none and room for it. A full disk is no error here: the store works without a
+    /// spare.
     pub(crate) fn make_spare(&mut self, engine: &Engine) -> io::Result<()> {
         let size = engine.space.segment_bytes;
-        // In a fixed size a slot is there when it is needed, and holds data until then.
+        // In a fixed size, a slot is there when it is needed, and holds data until then.
         let no_need = self.spare.is_some() || engine.space.fixed.is_some();
         if no_need || self.used_bytes(engine) + size > engine.space.max_bytes {
             return Ok(());
@@ -226,7 +229,7 @@ impl Sealer {
         }
     }
 
-    /// Drops whole segments that are too old or beyond the bytes that the store may take, the spare counted.
+    /// Drops whole segments that are too old or beyond the bytes that the store may take, including the spare.
     pub(crate) fn expire(&mut self, engine: &Engine) -> io::Result<()> {
         self.checkpoints.checkpoint.reserve(&*self.disk)?;
         self.tell_vanished(engine);
@@ -237,7 +240,7 @@ impl Sealer {
         }
         let over = self.over(engine);
         let victims = self.victims(engine, over);
-        // Files of segments that went before a power cut may still be there.
+        // Files of segments dropped before a power cut may still exist.
         if victims.is_empty() && !self.checkpoints.has_leftovers() {
             Ok(())
         } else {
@@ -245,7 +248,8 @@ impl Sealer {
         }
     }
 
-    /// Bytes beyond those that the store may take: the spare, and what settle needs, are counted if they are there or not.
+    /// Returns the bytes beyond those that the store may take. The spare, and what compaction needs, count whether they
+    /// exist or not.
     fn over(&self, engine: &Engine) -> u64 {
         if engine.space.fixed.is_some() {
             return 0;
@@ -257,7 +261,7 @@ impl Sealer {
         (self.used_bytes(engine) + spare + kept).saturating_sub(engine.space.max_bytes)
     }
 
-    /// Finishes open segments whose oldest row is too old: they can only go whole.
+    /// Finishes open segments whose oldest row is too old: segments are only dropped whole.
     fn finish_aged(&mut self, engine: &Engine) -> io::Result<()> {
         let policies = engine.policies();
         let age_of = |group: Group| {
@@ -283,8 +287,8 @@ impl Sealer {
         self.seal_idle(engine, |segment| blobs.contains(&segment.id))
     }
 
-    /// Segments that may go: those too old, and then, until they come to `least` bytes, the one that was finished first
-    /// among groups that stay at their minimum without it.
+    /// Returns the segments to drop: those too old, and then, until they add up to `least` bytes, the one that was
+    /// finished first among groups that keep their minimum without it.
     fn victims(&self, engine: &Engine, least: u64) -> Vec<Arc<Segment>> {
         let policies = engine.policies();
         let list = engine.shared.segments.load_full();
@@ -292,7 +296,7 @@ impl Sealer {
         for group in list.all_groups() {
             let policy = policies[group.0 as usize];
             if let Some(most) = own_bytes(&engine.space, group) {
-                // What the store says of itself goes for what it says later, and for nothing else.
+                // The store's own tables are dropped for their own newer rows, and for nothing else.
                 let mut bytes = list.of_group(group).map(|segments| segments.bytes()).sum::<u64>();
                 for (segment, state) in list.of_group(group).flat_map(|segments| segments.sealed()) {
                     if bytes <= most {
@@ -334,30 +338,30 @@ impl Sealer {
         victims
     }
 
-    /// What a disk without space may have been asked for, beside checkpoints: blocks to be written, or `unit_bytes` of the
-    /// log.
+    /// Returns what a disk without space may have been asked for, beside checkpoints: blocks to be written, or
+    /// `unit_bytes` of the log.
     pub(crate) fn asked(&self, unit_bytes: usize) -> Asked {
         let missing = self.checkpoints.checkpoint.missing_bytes;
         let blocks = self.sealing.open.values().map(|file| file.waiting_bytes()).max().unwrap_or(0);
         Asked { missing, whole: missing.max(blocks.max(unit_bytes) as u64) }
     }
 
-    /// Gives space back to a disk that has none: what settle has, or the oldest segments that may go, of the bytes that
-    /// are missing. False: there is nothing, or what went so far was of no use.
+    /// Gives space back to a disk that has none: that of compaction, or the oldest segments that may go, of the bytes
+    /// that are missing. Returns false if there is nothing, or if what was dropped so far was of no use.
     pub(crate) fn make_room(&mut self, engine: &Engine, now: i64, asked: Asked) -> io::Result<bool> {
         if self.free_settle(engine, now)? {
             return Ok(true);
         }
         if self.checkpoints.has_gone() {
-            // What goes already, and the disk refuses to remove yet: it would refuse more of it, too.
+            // Files that are to be removed already, and that the disk refuses to remove yet: it would refuse more, too.
             self.remove_gone()?;
             return Ok(!self.checkpoints.has_gone());
         }
         self.shortage.times = self.shortage.times.saturating_add(1);
         let free = || self.disk.space().map_or(0, |(_, free)| free);
-        // What is there by now, or again, nothing need go for.
+        // Nothing need be dropped for space that is there by now, or again.
         let passed = self.shortage.times < FULL_TIMES && free() >= 2 * asked.whole + FREE_BYTES_MIN;
-        // What the checkpoints took of it was of use.
+        // Space that the checkpoints took was of use.
         let of_use = std::mem::take(&mut self.checkpoints.checkpoint.grown_bytes);
         self.shortage.dropped_bytes = self.shortage.dropped_bytes.saturating_sub(of_use);
         let whole = asked.whole.max(engine.space.least_segment());
@@ -370,7 +374,7 @@ impl Sealer {
         Ok(dropped > 0)
     }
 
-    /// Drops the oldest segments that may go, of at least so many bytes; returns how many bytes went.
+    /// Drops the oldest segments that may go, of at least `least` bytes. Returns how many bytes were dropped.
     fn drop_oldest(&mut self, engine: &Engine, least: u64) -> io::Result<u64> {
         let victims = self.victims(engine, least);
         let bytes = victims.iter().map(|victim| victim.state.lock().bytes).sum();
@@ -380,7 +384,7 @@ impl Sealer {
         Ok(bytes)
     }
 
-    /// Whether another segment can be had again.
+    /// Returns whether another segment can be created again.
     pub(crate) fn has_space(&self, engine: &Engine) -> bool {
         if engine.space.fixed.is_some() {
             return self.disk.free_slots() > 0 || self.overwritten_next(engine, Group::DATA).is_some();

@@ -1,4 +1,4 @@
-//! Leaps of the clock, as the log and the checkpoint note them.
+//! Leaps of the clock, as the log and the checkpoint record them.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use crate::model::mutant::{self, Mutant};
 use crate::upkeep::sealer::Sealer;
 
 impl Sealer {
-    /// Notes durably, after an opening and after a leap of the clock, that what was stored since, or counts as such, is no
-    /// older than that: the next opening has only instants to go by, and those of before may be of a clock that was wrong.
+    /// Records durably, after an opening and after a leap of the clock, that data stored since, or counted as such, is
+    /// no older than that. The next opening has only instants to go by, and earlier ones may be of a wrong clock.
     pub(crate) fn note_leap(&mut self, engine: &Engine, now: i64) -> io::Result<()> {
         let not_before = self.ages.clock.not_before();
         let is_noted = self.ages.noted_leap == Some(not_before);
@@ -28,7 +28,7 @@ impl Sealer {
             self.checkpoints.note_segment(segment.clone());
         }
         if self.ages.clock.state().newest.is_some() {
-            // Rows that are in the log alone are no older than its newest unit, wherever they get to. A full log is
+            // Rows that are in the log alone are no older than its newest unit, wherever they are sealed. A full log is
             // marked when it has room.
             self.ages.mark_due = !engine.mark_log(now)?;
         }

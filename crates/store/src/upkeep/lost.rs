@@ -1,4 +1,5 @@
-//! Sealed segments whose files are lost, as the ledger and the checkpoint tell of them: see [`crate::open::missing`].
+//! Sealed segments whose files are lost, as reported in the ledger and recorded in the checkpoint: see
+//! [`crate::open::missing`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,16 +13,16 @@ use crate::model::stream::Stream;
 use crate::segment::directory::{Segment, file_name};
 use crate::upkeep::sealer::Sealer;
 
-/// Rows of a stream that were durable and are no more.
+/// Rows of a stream that were durable and are lost.
 pub(crate) struct LostRows {
     pub(crate) stream: u32,
     pub(crate) rows: Range<u64>,
-    /// `time` of what lies before and after.
+    /// `time` of the data before and after.
     pub(crate) time: (i64, i64),
 }
 
-/// Says which rows are missing with a sealed segment, as far as the checkpoint knows: those of streams that have none
-/// in a newer one. Readers are not sent to blocks in it.
+/// Returns the rows that are missing with a sealed segment, as far as the checkpoint knows: those of streams that have
+/// none in a newer one. Readers no longer look for their newest block in it.
 pub(crate) fn forget_blocks(writer: &Writer, segment: &Segment) -> Vec<LostRows> {
     let mut lost = Vec::new();
     for (id, stream) in writer.streams.iter() {
@@ -39,8 +40,8 @@ pub(crate) fn forget_blocks(writer: &Writer, segment: &Segment) -> Vec<LostRows>
     lost
 }
 
-/// The gap that names the file of a lost segment. Rows of streams that have newer ones are not counted in it: only the
-/// neighbours of the segment know them.
+/// Returns the gap that names the file of a lost segment. It does not count rows of streams that have newer ones: only
+/// the neighbours of the segment know them.
 pub(crate) fn gap_of(segment: &Segment, now: i64) -> Gap {
     let state = *segment.state.lock();
     let known = |(from, to): (i64, i64)| (from <= to).then_some((from, to));
@@ -58,7 +59,7 @@ pub(crate) fn gap_of(segment: &Segment, now: i64) -> Gap {
     }
 }
 
-/// The gap of rows that are lost.
+/// Returns the gap of lost rows.
 pub(crate) fn gap_of_rows(stream: &Stream, LostRows { stream: id, rows, time }: &LostRows) -> Gap {
     Gap {
         id: 0,
@@ -75,7 +76,7 @@ pub(crate) fn gap_of_rows(stream: &Stream, LostRows { stream: id, rows, time }: 
 }
 
 impl Sealer {
-    /// Tells of sealed segments whose files readers found missing.
+    /// Reports sealed segments whose files readers found missing.
     pub(crate) fn tell_vanished(&mut self, engine: &Engine) {
         if !engine.shared.residents.take_vanished() {
             return;
@@ -100,7 +101,7 @@ impl Sealer {
         }
     }
 
-    /// Lets the next checkpoint note the lost segments of which durable gaps tell; says whether there are any.
+    /// Makes the next checkpoint record the lost segments whose gaps are durable. Returns whether there are any.
     pub(crate) fn note_told(&mut self, engine: &Engine) -> bool {
         if self.untold.segments.is_empty() {
             return false;
@@ -120,7 +121,7 @@ impl Sealer {
         }
         for segment in std::mem::take(&mut self.untold).segments {
             segment.state.lock().told_lost = true;
-            // One that went meanwhile is in no checkpoint any more.
+            // A segment dropped meanwhile is in no checkpoint any more.
             if !segment.expired.load(Ordering::Acquire) {
                 self.checkpoints.note_segment(segment);
             }

@@ -1,9 +1,9 @@
-//! What a checkpoint puts into force, and when: what it says counts once the superblock names it, not before.
+//! Putting checkpoints into force: once the superblock names one, not before.
 //!
 //! Invariants: a segment leaves the list, and another takes the place of some, once a durable checkpoint says so; until
 //! then nothing of it is removed. A superblock whose write failed may be durable or not: both checkpoints stay as they
-//! are until the same one is written, so that whichever counts is there. Files go after the superblock that names what
-//! says that they are no more; where that fails they are told to be no more again, until they went.
+//! are until the same superblock is written, so that whichever is valid exists. Files are removed after the superblock
+//! that names the checkpoint that drops them; if that fails, they are recorded as gone again, until they are removed.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::upkeep::sealer::Sealer;
 use crate::upkeep::turnover::STREAMS_A_LOCK;
 
 impl Sealer {
-    /// Lets the superblock name what was written, if it does not yet; then that is in force.
+    /// Writes the superblock that names what was written, if it is not named yet, and puts that into force.
     pub(crate) fn name_written(&mut self, engine: &Engine) -> io::Result<()> {
         let Some((named, effect)) = self.checkpoints.write_name()? else { return Ok(()) };
         for few in named.streams.chunks(STREAMS_A_LOCK) {
@@ -47,7 +47,7 @@ impl Sealer {
             }
             Effect::Replace { old, new, since } => {
                 engine.shared.segments.store(Arc::new(list.with_replaced(&old, &new)));
-                // Before they are let go of: who reads one keeps it no more.
+                // Before they are let go of: a reader of one no longer keeps it.
                 old.iter().for_each(|segment| segment.set_replaced());
                 engine.shared.residents.forget(&old);
                 self.note_replaced(engine, &old, &new, since);
@@ -55,13 +55,13 @@ impl Sealer {
         }
     }
 
-    /// Removes the files of what is no more.
+    /// Removes the files of gone segments.
     pub(crate) fn remove_gone(&mut self) -> io::Result<()> {
         self.checkpoints.remove_gone(&*self.disk)
     }
 
-    /// Drops segments: they leave the list once a checkpoint says so. Where the disk has no room for what changed
-    /// besides, it says that alone, in pages that are kept for it.
+    /// Drops segments: they leave the list once a checkpoint says so. If the disk has no room for the other changes,
+    /// the checkpoint records the drop alone, in pages that are kept for it.
     pub(crate) fn drop_segments(&mut self, engine: &Engine, victims: &[Arc<Segment>]) -> io::Result<()> {
         self.name_written(engine)?;
         if mutant::is_active(Mutant::DropEarly) {
@@ -83,7 +83,7 @@ impl Sealer {
         done
     }
 
-    /// Writes a checkpoint that says that segments are no more, and nothing else; false: even that has no room.
+    /// Writes a checkpoint that records only that segments are gone. Returns false if even that has no room.
     fn drop_alone(&mut self, engine: &Engine) -> io::Result<bool> {
         let Some(written) = self.checkpoints.write_drop_alone(&*self.disk)? else { return Ok(false) };
         self.written_bytes += written;

@@ -1,11 +1,11 @@
-//! Room: whether sizes and retention groups can be meant, and how many slots of a fixed size the groups take.
+//! Room: whether sizes and retention groups are valid, and how many slots of a fixed size the groups take.
 
 use crate::disk::space::{FixedSpace, Space};
 use crate::model::options::{RetentionGroup, StoreOptions};
 
 impl StoreOptions {
-    /// Whether sizes and groups can be meant. Where `max_bytes` is the file system's, its size is known only when
-    /// a store is opened.
+    /// Checks that sizes and groups are valid. If `max_bytes` is the file system's, its size is known only when a store
+    /// is opened.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -19,7 +19,7 @@ impl StoreOptions {
 }
 
 impl Space {
-    /// Refuses a size that holds no log, two segments a group and the minima.
+    /// Refuses a size that does not hold a log, two segments a group and the minima.
     pub(crate) fn check(&self, options: &StoreOptions, log_bytes: u64) -> Result<(), String> {
         if let Some(fixed) = &self.fixed {
             return self.check_slots(fixed, options);
@@ -54,14 +54,14 @@ impl Space {
     }
 }
 
-/// Slots that the store's own tables may take: what they say is never the victim of others, but of its own newer rows,
-/// so that a store that nobody looks after does not fill up with it.
+/// Returns the slots that the store's own tables may take. Their rows are never dropped for those of others, but for
+/// their own newer rows, so that an unattended store does not fill up with them.
 pub(crate) fn ledger_slots(slots: u64) -> u64 {
     (slots / 16).max(2)
 }
 
-/// Slots without which some group could hold others up: what each keeps and the segment that it is writing, at least
-/// two; those of the store's own tables; and one more for any of them.
+/// Returns the slots without which some group could hold others up: what each keeps and the segment that it is writing,
+/// at least two; those of the store's own tables; and one more for any of them.
 pub(crate) fn slots_needed(groups: &[RetentionGroup], slots: u64, segment_bytes: u64) -> u64 {
     let space = slots.saturating_mul(segment_bytes);
     let of = |group: &RetentionGroup| group.keep.of(space).div_ceil(segment_bytes).saturating_add(1).max(2);

@@ -41,35 +41,35 @@ use crate::upkeep::turnover::last_blocks_max;
 
 /// Cells that one slice encodes: about 1 ms.
 const SLICE_CELLS: usize = 100_000;
-/// Bytes of blocks that are written together: what padding to a page wastes stays below 3 %.
+/// Bytes of blocks that are written together, so that padding to a page wastes less than 3 %.
 const GROUP_BYTES: usize = 128 << 10;
-/// Rows from which a stream gets a block of its own when the log or memory is short.
+/// Min rows for a block of a stream's own when the log or memory is short.
 const BLOCK_ROWS_MIN: usize = 256;
 /// Rows of a block.
 const BLOCK_ROWS: usize = 1024;
-/// Chunks of the log's order that are looked at for each time that appends wait.
+/// Chunks of the log's order that are examined each time that appends wait.
 const CHUNKS_A_LOCK: usize = 512;
-/// Streams that one slice puts into a mixed block.
+/// Max streams that one slice puts into a mixed block.
 const MIXED_STREAMS: usize = 1024;
-/// Bytes of rows from which a stream gets a block of its own, however few they are: arrays and long texts.
+/// Min bytes of rows for a block of a stream's own, however few rows: arrays and long texts.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// The same of rows with arrays, which a mixed block holds as they are.
+/// Min bytes for rows with arrays, which a mixed block holds as they are.
 const ARRAY_BYTES_MIN: usize = 2 << 10;
-/// Bytes of rows that one mixed block takes.
+/// Max bytes of rows in one mixed block.
 const MIXED_BYTES: usize = 4 << 20;
 /// Rows whose cells go to columns at a time.
 const TILE_ROWS: usize = 32;
-/// Rows from which a stream gets a block of its own at a clean end.
+/// Min rows for a block of a stream's own at a clean end.
 const CLOSE_ROWS_MIN: usize = 16;
 
 impl Sealer {
-    /// Whether a segment can be had for a group without one that goes for it.
+    /// Returns whether a group can get a segment without another being dropped for it.
     fn has_file(&self, engine: &Engine) -> bool {
         let kept = u64::from(self.keeps_slot(engine));
         engine.space.fixed.is_none() || self.disk.free_slots() > kept
     }
 
-    /// Does about 1 ms of work; says whether more is waiting.
+    /// Does about 1 ms of work. Returns whether more is waiting.
     pub(crate) fn slice(&mut self, engine: &Engine, now: i64) -> io::Result<bool> {
         self.name_written(engine)?;
         self.note_leap(engine, now)?;
@@ -88,7 +88,7 @@ impl Sealer {
         while cells < SLICE_CELLS {
             let Some(id) = self.sealing.queue.pop_front() else { break };
             let taken = self.take_rows(engine, id, BLOCK_ROWS, usize::MAX);
-            // Much came at once: its turn comes again.
+            // Many rows came at once: the stream gets another turn.
             let again = taken.as_ref().is_some_and(|t| t.left >= DUE_ROWS);
             if let Some(taken) = taken {
                 match self.encode_block(engine, taken) {
@@ -105,7 +105,8 @@ impl Sealer {
                 stream.due = false;
             }
         }
-        // The log's last quarter, or what somebody needs of it, and memory over its budget: the oldest rows go first.
+        // The oldest rows go first if they are in the log's last quarter, or in what an append needs of it, or if
+        // memory is over its budget.
         let floor = (head + wanted.max(ring / 4)).saturating_sub(ring);
         // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
         let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };
@@ -134,7 +135,7 @@ impl Sealer {
         let open: Vec<Group> = self.sealing.open.keys().copied().collect();
         for group in open {
             let waiting = self.sealing.open.get(&group).map_or(0, |file| file.waiting_bytes());
-            // Rows that are encoded and wait for a full group hold the log and memory up as others do.
+            // Rows that are encoded and wait for a full group hold up the log and memory as others do.
             if waiting >= GROUP_BYTES || waiting > 0 && (pressed || over || front < floor) {
                 self.flush(engine, group)?;
             }
@@ -148,24 +149,25 @@ impl Sealer {
         }
         let more = !self.sealing.queue.is_empty() || cells >= SLICE_CELLS || pressed;
         if !more && engine.options.settle {
-            // Behind all others, and a slice a call: what is cold can wait.
+            // After all other work, and a slice a call: cold data can wait.
             self.settle_slice(engine, now, false)?;
         }
         Ok(more)
     }
 
-    /// Gives rows to held frames whose place in the log is needed; the next commit makes it free.
+    /// Gives rows to held frames whose place in the log is needed; the next commit frees it.
     fn flush_held(&self, engine: &Engine, floor: u64, now: i64) {
         let mut writer = engine.writer.lock();
         if !writer.gate.is_closed() {
             for id in writer.unit.held_before(floor, MIXED_STREAMS) {
-                // What is kept free is there for it: the log goes no further without.
+                // The room kept free is there for this: without it the log cannot advance.
                 writer.flush_held(id, 0, now);
             }
         }
     }
 
-    /// Streams with the oldest rows of the log that are not encoded yet, as long as `wanted` says.
+    /// Returns at most `most` streams with the oldest rows of the log that are not encoded yet, as long as `wanted`
+    /// holds.
     fn oldest(&self, engine: &Engine, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
         let mut streams = Vec::new();
         // Only the sealer takes chunks from the front, so places hold while appends come in between.
@@ -187,8 +189,8 @@ impl Sealer {
     }
 
     /// Takes the oldest rows of a stream that are not encoded yet, if there are at least `min_rows` and all are
-    /// committed: those of whole chunks, until they come to the rows or bytes of a block, `most_chunks` at most. What still
-    /// grows is closed, so that it can leave memory as a whole.
+    /// committed: those of whole chunks, until they reach the rows or bytes of a block, of at most `most_chunks`. A
+    /// chunk that still grows is closed, so that it can leave memory as a whole.
     fn take_rows(&mut self, engine: &Engine, id: u32, min_rows: usize, most_chunks: usize) -> Option<SealedRows> {
         let most_bytes = (2 * CHUNK_BYTES).min(engine.space.segment_bytes as usize);
         let slot = engine.shared.slots.get(StreamId(id))?.clone();
@@ -199,7 +201,7 @@ impl Sealer {
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
         for chunk in open.chunks.iter().filter(|c| c.first_row >= from) {
-            // Another clock is another block, and so is what follows rows that are lost.
+            // Rows of another clock go into another block, and so do rows after lost ones.
             let same =
                 chunks.last().is_none_or(|c| c.source_clock == chunk.source_clock && c.end_row() == chunk.first_row);
             if rows >= BLOCK_ROWS || bytes >= most_bytes || chunks.len() >= most_chunks || !same {
@@ -252,7 +254,7 @@ impl Sealer {
         Some(SealedRows { group, stream, batch, points, stored, left, overlaps, newest_before, chunks, bytes, before })
     }
 
-    /// Takes fewer of the rows that were just taken, because a block of all of them finds no room in any segment. None:
+    /// Takes fewer of the rows that were just taken, because a block of all of them does not fit. Returns `None` if
     /// they are of one chunk.
     fn take_fewer(&mut self, engine: &Engine, taken: &SealedRows) -> Option<SealedRows> {
         let (id, first_row) = (taken.stream.id.0, *taken.batch.rows.first()?);
@@ -264,7 +266,7 @@ impl Sealer {
         self.take_rows(engine, id, 1, taken.chunks / 2)
     }
 
-    /// Whether some time of a batch is not after all that was sealed of its stream, and the newest time of that.
+    /// Returns whether some time of a batch is before the newest time sealed of its stream, and that time.
     fn overlaps(&mut self, id: u32, slot: &StreamSlot, batch: &Batch) -> (bool, i64) {
         let (mut min, mut max) = (i64::MAX, i64::MIN);
         for row in 0..batch.len() {
@@ -275,7 +277,7 @@ impl Sealer {
         (min < before, before)
     }
 
-    /// Encodes rows of one stream as a block of their own; returns their cells.
+    /// Encodes rows of one stream as a block of their own. Returns the number of their cells.
     fn encode_block(&mut self, engine: &Engine, taken: SealedRows) -> io::Result<usize> {
         let group = taken.group;
         let gaps = taken.gap_rows();
@@ -293,7 +295,8 @@ impl Sealer {
         let mut bytes = Vec::new();
         encoder.encode(&meta, &taken.batch, &taken.stream.layout, memory, &mut bytes).map_err(invalid)?;
         let streams = std::slice::from_ref(&taken.stream);
-        // A slot's rest is worth another try if it is large: there the segment cannot be cut short behind its footer.
+        // The rest of a slot is worth another attempt if it is large: there the segment cannot be cut short behind its
+        // footer.
         let worth_filling = |file: &SegmentFile| {
             file.free_bytes() >= engine.space.segment_bytes / 8 && !file.has_room(bytes.len(), streams)
         };
@@ -356,7 +359,7 @@ impl Sealer {
         self.put(engine, group, &bytes, &streams, taken.iter().map(|t| t.points).sum())
     }
 
-    /// Puts an encoded block into the group's write group; a segment that is full is finished first.
+    /// Puts an encoded block into the group's write group. Finishes a segment that is full first.
     fn put(
         &mut self,
         engine: &Engine,
@@ -381,7 +384,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Writes and syncs what a group has encoded; then its rows leave memory.
+    /// Writes and syncs the encoded blocks of a group; then their rows leave memory.
     pub(crate) fn flush(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
         let Some(file) = self.sealing.open.get(&group) else { return Ok(()) };
         // Recovery reads the blocks of open segments before the log: their streams must be known by then.
@@ -411,7 +414,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Seals everything, for a clean end. Rows for which another segment of a fixed size would have to go stay in the log.
+    /// Seals everything, for a clean end. Rows that need another segment of a fixed size to be dropped stay in the log.
     pub(crate) fn seal_all(&mut self, engine: &Engine) -> io::Result<()> {
         self.free_settle(engine, engine.shared.paces.now())?;
         self.is_closing = true;
@@ -422,7 +425,7 @@ impl Sealer {
         let open: Vec<Group> = self.sealing.open.keys().copied().collect();
         for group in open {
             self.flush(engine, group)?;
-            // A slot that is left half full would cost what it could still hold of older data.
+            // Finishing a half-full slot would cost the older data that its rest displaces.
             if engine.space.fixed.is_none() {
                 self.finish_segment(engine, group)?;
             }
@@ -465,18 +468,18 @@ struct SealedRows {
     /// Rows of the stream that stay.
     left: u64,
     overlaps: bool,
-    /// Newest time sealed of the stream before.
+    /// Newest time of the stream that was sealed before.
     newest_before: i64,
-    /// Chunks that the rows stand in.
+    /// Number of chunks that the rows are from.
     chunks: usize,
-    /// Bytes of these.
+    /// Bytes of these chunks.
     bytes: usize,
     /// Session and highest sequence of the rows before.
     before: Option<(u32, i64)>,
 }
 
 impl SealedRows {
-    /// Whether it gets a block of its own, as it does from `rows_min` rows on.
+    /// Returns whether it gets a block of its own, as it does from `rows_min` rows on.
     fn has_block(&self, rows_min: usize) -> bool {
         let arrays = || {
             self.batch.columns.iter().any(|c| matches!(&c.values, ColumnValues::Array { kind, .. } if !kind.is_blob()))
@@ -484,19 +487,19 @@ impl SealedRows {
         self.batch.len() >= rows_min || self.bytes >= BLOCK_BYTES_MIN || self.bytes >= ARRAY_BYTES_MIN && arrays()
     }
 
-    /// Rows before which frames are known missing.
+    /// Returns the rows before which frames are known to be missing.
     fn gap_rows(&self) -> Vec<u32> {
         let reduced = self.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
         leaps::gap_rows(&self.batch, self.before, reduced)
     }
 
-    /// Cells to encode; of arrays and text eight bytes count as one.
+    /// Returns the number of cells to encode; eight bytes of arrays and text count as one.
     fn cells(&self) -> usize {
         (self.batch.len() * (self.batch.columns.len() + 2)).max(self.bytes / 8)
     }
 }
 
-/// Bytes of the smallest segment that is made for a block of these streams.
+/// Returns the bytes of the smallest segment to create for a block of these streams.
 fn least_bytes(space: &Space, block_bytes: usize, streams: &[Arc<Stream>]) -> u64 {
     let mut size = space.least_segment().max((block_bytes as u64).next_multiple_of(PAGE_BYTES as u64));
     while size < space.segment_bytes && !fits_alone(size, block_bytes, streams) {
@@ -505,7 +508,7 @@ fn least_bytes(space: &Space, block_bytes: usize, streams: &[Arc<Stream>]) -> u6
     size.min(space.segment_bytes)
 }
 
-/// Whether a block of these streams has room in an empty segment, with all that its footer says.
+/// Returns whether a block of these streams fits into an empty segment, with its entries in the footer.
 fn fits_alone(size_bytes: u64, block_bytes: usize, streams: &[Arc<Stream>]) -> bool {
     if streams.len() == 1 && block_bytes as u64 <= size_bytes / 8 {
         return true;
@@ -517,7 +520,7 @@ fn fits_alone(size_bytes: u64, block_bytes: usize, streams: &[Arc<Stream>]) -> b
     empty.fits(block_bytes, streams.len(), streams.iter().map(|stream| &**stream))
 }
 
-/// Columns of consecutive chunks, of the types of the stream now; and how many cells are values.
+/// Returns the columns of consecutive chunks, in the stream's current types, and how many cells are values.
 fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     let count: usize = chunks.iter().map(|c| c.len()).sum();
     let first = chunks[0].first_row;
@@ -540,8 +543,8 @@ fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     for chunk in chunks {
         let known = chunk.shape.fields.len();
         let union = chunk.states_union();
-        // Rows stand one after the other, so that a column's neighbours are cache lines apart: few rows at a
-        // time, so that their lines are still near when the next column comes.
+        // Rows are stored one after the other, so that a column's neighbours are cache lines apart: few rows at a time,
+        // so that their lines are still cached when the next column comes.
         let mut order: Vec<usize> = (0..channels.len()).collect();
         order.sort_unstable_by_key(|&c| chunk.shape.fields.get(c).map_or(u32::MAX, |f| f.word));
         for from in (0..chunk.len()).step_by(TILE_ROWS) {
@@ -570,7 +573,7 @@ fn batch_of(stream: &Stream, chunks: &[Arc<Chunk>]) -> (Batch, u64) {
     (batch, points)
 }
 
-/// Forgets chunks at the front that are in segments, a few for each time that appends wait.
+/// Forgets chunks at the front that are in segments, a few each time that appends wait.
 pub(crate) fn drop_sealed(engine: &Engine) {
     let mut more = true;
     while more {

@@ -1,4 +1,4 @@
-//! What upkeep has of its own.
+//! State of upkeep.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::upkeep::sealing::Sealing;
 use crate::upkeep::settle::work::Work;
 use crate::upkeep::shortage::Shortage;
 
-/// A file for a segment, allocated and empty.
+/// File for a segment, allocated and empty.
 #[derive(Clone)]
 pub(crate) struct Spare {
     pub(crate) file: Arc<dyn DiskFile>,
@@ -26,26 +26,26 @@ pub(crate) struct Spare {
 #[derive(Default)]
 pub(crate) struct Untold {
     pub(crate) segments: Vec<Arc<Segment>>,
-    /// The commit that makes their gaps durable, once all are in one.
+    /// Commit that makes their gaps durable, once all are in one.
     pub(super) commit: Option<u64>,
 }
 
-/// What settle did since the store was opened.
+/// Counts of compaction since the store was opened.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettleCounts {
-    /// Segments that others were put in the place of.
+    /// Segments that were replaced.
     pub(crate) segments: u64,
     /// Bytes written, including output that was abandoned.
     pub(crate) written_bytes: u64,
-    /// Bytes of what was replaced, less those of what stands for it.
+    /// Bytes of the replaced segments, less those of the segments that stand for them.
     pub(crate) saved_bytes: u64,
-    /// Segments that could not be read, or not be rewritten as they were.
+    /// Segments that could not be read, or not be rewritten unchanged.
     pub(crate) failed: u64,
-    /// Why the newest of them could not.
+    /// Reason why the newest of them could not.
     pub(crate) failure: Option<String>,
 }
 
-/// A segment that another stands for, until nobody reads it any more.
+/// A replaced segment, for as long as it has readers.
 pub(crate) struct Replaced {
     pub(super) id: u64,
     pub(super) bytes: u64,
@@ -53,14 +53,14 @@ pub(crate) struct Replaced {
     pub(super) since: i64,
 }
 
-/// What settle has under way.
+/// State of compaction.
 #[derive(Default)]
 pub(crate) struct Settler {
     pub(super) work: Option<Box<Work>>,
-    /// The number of the segment that is being written.
+    /// Number of the segment that is being written.
     pub(super) under_way: Option<u64>,
     pub(super) replaced: Vec<Replaced>,
-    /// Not to be looked for before.
+    /// Instant before which no segments are looked for.
     pub(super) look_at: Option<i64>,
     /// Segments that were looked at since the store was opened, and are not looked at again.
     pub(super) passed: hashbrown::HashSet<u64>,
@@ -69,23 +69,23 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    /// Numbers whose files are there although no entry of a checkpoint names them.
+    /// Returns the numbers whose files exist although no entry of a checkpoint names them.
     pub(crate) fn without_entry(&self, effect: &Effect) -> Vec<u64> {
         let comes = effect.comes().map(|segment| segment.id);
         let under_way = self.under_way.filter(|id| Some(*id) != comes);
         under_way.into_iter().chain(self.replaced.iter().map(|replaced| replaced.id)).collect()
     }
 
-    /// Bytes that go when settle is over.
+    /// Returns the bytes that are freed when compaction is over.
     pub(crate) fn extra_bytes(&self, segment_bytes: u64) -> u64 {
         self.under_way.map_or(0, |_| segment_bytes) + self.replaced.iter().map(|replaced| replaced.bytes).sum::<u64>()
     }
 }
 
-/// Everything behind the maintain lock: parts that change what is theirs, and what couples them.
+/// Everything behind the maintain lock: parts that each own their state, and what connects them.
 pub(crate) struct Sealer {
     pub(super) disk: Arc<dyn Disk>,
-    /// What waits for the next checkpoint.
+    /// Changes that wait for the next checkpoint.
     pub(crate) checkpoints: Checkpointing,
     /// Segments that are being written, and rows that are encoded.
     pub(crate) sealing: Sealing,
@@ -94,15 +94,15 @@ pub(crate) struct Sealer {
     pub(crate) blobs: Blobs,
     /// Lost segments whose gaps may not be durable yet.
     pub(crate) untold: Untold,
-    /// The clock, and when segments got their rows.
+    /// Clock, and the times at which segments got their rows.
     pub(crate) ages: Aging,
-    /// What was tried while the disk had no space.
+    /// Attempts while the disk had no space.
     pub(crate) shortage: Shortage,
-    /// The file of the next segment, allocated and empty: a disk that fills up finds it there.
+    /// File of the next segment, allocated and empty, so that it is there when the disk fills up.
     pub(super) spare: Option<Spare>,
-    /// Whether the store is being closed: then nothing goes for what the log holds as well.
+    /// Whether the store is being closed: then nothing is dropped for rows that the log holds as well.
     pub(super) is_closing: bool,
-    /// Whether segments must be looked at for expiry now, and when they were last.
+    /// Whether segments must be examined for expiry now, and when they last were.
     pub(super) expiry_due: bool,
     pub(super) expiry_at: i64,
     pub(crate) written_bytes: u64,

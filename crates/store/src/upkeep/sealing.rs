@@ -1,4 +1,4 @@
-//! What sealing works with: segments that are being written, rows that are encoded, and what was sealed lately.
+//! State of sealing: segments that are being written, rows that are encoded, and hashes of recently sealed rows.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,33 +14,33 @@ use crate::segment::file::SegmentFile;
 
 type Hash = foldhash::fast::RandomState;
 
-/// Streams whose codec memory is kept.
+/// Max streams whose codec memory is kept.
 const MEMORIES_MAX: usize = 16_384;
 
-/// How far rows of a stream are encoded.
+/// Progress of encoding the rows of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EncodedRows {
     pub(super) to: u64,
-    /// Session and highest sequence before; none: not known, or there is none.
+    /// Session and highest sequence before; `None` if not known, or if there is none.
     pub(super) newest: Option<(u32, i64)>,
 }
 
-/// The state of sealing between its slices.
+/// State of sealing between its slices.
 pub(crate) struct Sealing {
     encoder: Encoder,
     memories: HashMap<u32, CodecMemory, Hash>,
     /// Open segments by group.
     pub(crate) open: BTreeMap<Group, SegmentFile>,
-    /// By group, the stream after the last of which the newest finished segment says where its blocks are.
+    /// By group, the stream after the last one whose newest blocks the newest finished segment lists.
     pub(super) covered_to: BTreeMap<Group, u32>,
     /// Streams that wait for a block of their own.
     pub(super) queue: VecDeque<u32>,
-    /// First row of a stream that is not encoded yet, where that is not the first in memory, with the session and highest
-    /// sequence before it.
+    /// First row of a stream that is not encoded yet, if that is not the first in memory, with the session and
+    /// highest sequence before it.
     encoded_to: HashMap<u32, EncodedRows, Hash>,
     /// Newest `time` sealed of a stream.
     sealed_time: HashMap<u32, i64, Hash>,
-    /// Hashes of rows sealed lately, and how many bytes they may take.
+    /// Hashes of recently sealed rows, and the max bytes that they may take.
     recent: RecentOrder,
     recent_max: usize,
 }
@@ -61,7 +61,7 @@ impl Sealing {
         }
     }
 
-    /// Returns the encoder, and what it remembers of a stream.
+    /// Returns the encoder, and the codec memory of a stream.
     pub(super) fn encoder_of(&mut self, stream: u32) -> (&mut Encoder, &mut CodecMemory) {
         if self.memories.len() >= MEMORIES_MAX {
             self.memories.clear();
@@ -86,7 +86,8 @@ impl Sealing {
         }
     }
 
-    /// After an error that leaves the store usable: what was taken and did not get into a write group is taken again.
+    /// Forgets, after an error that leaves the store usable, rows that were taken and are in no write group: they are
+    /// taken again.
     pub(crate) fn forget_taken(&mut self) {
         self.encoded_to.clear();
         for entry in self.open.values().flat_map(|file| file.waiting()) {
@@ -95,8 +96,8 @@ impl Sealing {
         }
     }
 
-    /// Notes the times of rows of a stream that are being sealed; `before` asks for the newest one that was sealed before
-    /// the first of them. Returns the newest time before these.
+    /// Notes the newest time of rows of a stream that are being sealed. `before` returns the newest one that was sealed
+    /// before the first of them. Returns the newest time before these.
     pub(super) fn note_sealed_time(&mut self, stream: u32, newest: i64, before: impl FnOnce() -> i64) -> i64 {
         let known = self.sealed_time.entry(stream).or_insert_with(before);
         let before = *known;
@@ -104,17 +105,17 @@ impl Sealing {
         before
     }
 
-    /// Takes back that rows of a stream were being sealed.
+    /// Sets the newest sealed time of a stream back: its rows were not sealed after all.
     pub(super) fn reset_sealed_time(&mut self, stream: u32, newest: i64) {
         self.sealed_time.insert(stream, newest);
     }
 
-    /// Takes in what streams remember after recovery.
+    /// Takes in the hashes that streams have after recovery.
     pub(crate) fn begin_recent(&mut self, streams: &mut [StreamWriter]) {
         self.recent.begin(streams);
     }
 
-    /// Sets how many bytes the hashes of rows sealed lately may take.
+    /// Sets the max bytes of the hashes of recently sealed rows.
     pub(crate) fn set_recent_max(&mut self, bytes: usize) {
         self.recent_max = bytes;
     }
@@ -124,7 +125,7 @@ impl Sealing {
         self.recent.keep(chunk, self.recent_max, streams);
     }
 
-    /// Bytes of all hashes, entries of the order, and lists.
+    /// Returns the bytes of all hashes, the number of entries in the order, and the number of lists.
     #[cfg(test)]
     pub(crate) fn recent_sizes(&self) -> (usize, usize, usize) {
         self.recent.sizes()

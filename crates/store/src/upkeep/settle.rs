@@ -1,13 +1,13 @@
-//! Settle: small and poorly packed blocks of cold segments become large ones, in the background.
+//! Compaction (settle): small and poorly packed blocks of cold segments become large ones, in the background.
 //!
 //! ```text
 //!  neighbours, sealed, cold ─> judged ─> rewritten ─> read back and compared ─> checkpoint ─> the old ones go
 //! ```
 //! Invariants: a checkpoint names the new segment and drops the old ones in one step, and only after every row was read
-//! back and found the same. Until then the new one is a number that is no more: a cut leaves the old ones, and nothing
-//! beside them. The new one stands where the last of the old ones stood, and for all their numbers. It is not taken
-//! again, so that a row is written once more at most. What cannot be read is left where it is. Settle never takes space
-//! that rows need: it gives up first.
+//! back and found equal. Until then the number of the new one is recorded as gone: a power cut leaves the old ones, and
+//! nothing beside them. The new one takes the place of the last of the old ones, and stands for all their numbers. It
+//! is not compacted again, so that a row is rewritten at most once. A segment that cannot be read is left where it is.
+//! Compaction never takes space that rows need: it gives up first.
 
 mod rows;
 pub(crate) mod work;
@@ -30,24 +30,24 @@ use crate::upkeep::checkpointing::Effect;
 use crate::upkeep::sealer::{Replaced, Sealer, Spare};
 use crate::upkeep::turnover::last_blocks_max;
 
-/// Most segments that become one.
+/// Max segments that become one.
 const RUN_SEGMENTS: usize = 16;
-/// Segments as large as a full one that are looked at together.
+/// Max bytes of segments that are looked at together, as a multiple of a full one.
 const RUN_FULL: u64 = 4;
-/// How long to wait before looking again where nothing was found, and after the disk was full.
+/// Nanoseconds to wait before looking again if nothing was found, and after the disk was full.
 const LOOK_NS: i64 = 10_000_000_000;
 const FULL_NS: i64 = 60_000_000_000;
-/// Slots from which one is kept for settle.
+/// Min slots of a store in which one is kept for compaction.
 const SLOTS_MIN: u64 = 16;
 
 impl Sealer {
-    /// Whether a slot is kept free for settle.
+    /// Returns whether a slot is kept free for compaction.
     pub(crate) fn keeps_slot(&self, engine: &Engine) -> bool {
         let fixed = engine.space.fixed.is_some_and(|fixed| fixed.slots >= SLOTS_MIN);
         fixed && engine.options.settle && self.settle.under_way.is_none()
     }
 
-    /// Does about 1 ms of work on what is cold, or `at_once` on all that is sealed; says whether more is waiting.
+    /// Does about 1 ms of work on cold segments, or with `at_once` on all sealed ones. Returns whether more is waiting.
     pub(crate) fn settle_slice(&mut self, engine: &Engine, now: i64, at_once: bool) -> io::Result<bool> {
         self.remove_replaced(engine, now, false)?;
         if engine.space.fixed.is_some_and(|fixed| fixed.slots < SLOTS_MIN) {
@@ -73,13 +73,13 @@ impl Sealer {
         }
     }
 
-    /// A run of neighbours that are cold and that nobody looked at yet; it is as long as it can get.
+    /// Returns a run of cold neighbours that were not looked at yet, as long as it can get.
     fn choose(&self, engine: &Engine, now: i64, at_once: bool) -> Option<Work> {
         let full = engine.space.segment_bytes;
         let policies = engine.policies();
         let list = engine.shared.segments.load_full();
         for (group, segments) in list.groups() {
-            // What is joined goes when the newest of it is too old.
+            // A joined segment goes only when its newest row is too old.
             let age = policies[group.0 as usize].max_age_ns.or(engine.max_age_ns);
             let span = age.map_or(i64::MAX, |age| age / 8);
             let mut run: Vec<(Arc<Segment>, SegmentState)> = Vec::new();
@@ -105,7 +105,7 @@ impl Sealer {
                     && state.stored.1.saturating_sub(first) <= span;
                 let ends = !fresh || !joins;
                 if ends && !run.is_empty() {
-                    // It cannot get longer.
+                    // The run cannot get longer.
                     return work(run);
                 }
                 if fresh {
@@ -125,7 +125,7 @@ impl Sealer {
         Room { segment_bytes, reserved_bytes, by_slots: engine.space.fixed.is_some() }
     }
 
-    /// A slice of a run; false: it is done.
+    /// Does a slice of a run. Returns false if the run is done.
     fn settle_step(&mut self, engine: &Engine, work: &mut Work, now: i64) -> Result<bool, Stop> {
         let room = self.room(engine);
         let residents = &engine.shared.residents;
@@ -140,7 +140,7 @@ impl Sealer {
                 let (written, of_writer) = work.finish_output(&room)?;
                 self.settle.counts.written_bytes += written;
                 self.written_bytes += written;
-                // Nothing of what the writer knows is believed: this one reads its footer from the disk.
+                // Nothing that the writer knows is trusted: this segment reads its footer from the disk.
                 let disk = self.disk.clone();
                 let state = work.aged_as_sources(*of_writer.state.lock());
                 let new = Segment::standing_for(of_writer.places, disk, of_writer.id, work.group, state);
@@ -156,7 +156,7 @@ impl Sealer {
         }
     }
 
-    /// Makes the file of a new segment. From here on its number is taken, and a checkpoint says that it is no more.
+    /// Creates the file of a new segment. From here on its number is taken, and a checkpoint records it as gone.
     fn begin_settled(&mut self, engine: &Engine, work: &Work) -> Result<SegmentFile, Stop> {
         let full = || Stop::Disk(io::ErrorKind::StorageFull.into());
         self.name_written(engine)?;
@@ -166,7 +166,7 @@ impl Sealer {
         let file = if fixed {
             self.disk.create(&file_name(id), size_bytes, Access::Buffered)?
         } else {
-            // The spare is taken only where there is room for another.
+            // The spare is taken only if there is room for another.
             if self.used_bytes(engine) + size_bytes > engine.space.max_bytes {
                 return Err(full());
             }
@@ -188,7 +188,7 @@ impl Sealer {
         let created = SegmentFile::create(Arc::new(segment), header, self.room(engine).reserved_bytes)?;
         self.settle.under_way = Some(id);
         if let Err(error) = self.write_checkpoint(engine, Some(id + 1)) {
-            // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
+            // No byte was written to it, and its number is not taken; if that is uncertain, it is recorded as gone.
             self.settle.under_way = None;
             if self.checkpoints.is_unnamed() {
                 self.checkpoints.note_expired([id]);
@@ -208,7 +208,7 @@ impl Sealer {
         Ok(created)
     }
 
-    /// Puts the new segment in the place of the old ones.
+    /// Replaces the old segments by the new one.
     fn install(&mut self, engine: &Engine, work: &mut Work, now: i64) -> Result<(), Stop> {
         let list = engine.shared.segments.load_full();
         let there = |segment: &Arc<Segment>| {
@@ -223,7 +223,7 @@ impl Sealer {
         let done = self.write_checkpoint(engine, None);
         self.checkpoints.set_effect(Effect::Nothing);
         match done {
-            // Which of them the disk has is not known: all stay until the same is written.
+            // The disk may have either superblock: all segments stay until the same one is written.
             Err(error) if self.checkpoints.is_unnamed() && passes(&error) => {
                 self.settle.under_way = None;
                 Ok(())
@@ -233,7 +233,7 @@ impl Sealer {
         }
     }
 
-    /// Notes that a checkpoint has a segment in the place of others: their files go when nobody reads them.
+    /// Notes that a checkpoint has a segment in the place of others, whose files are removed when they have no readers.
     pub(crate) fn note_replaced(&mut self, engine: &Engine, old: &[Arc<Segment>], new: &Arc<Segment>, since: i64) {
         self.ages.join_filled(old, new);
         let (mut bytes, fixed) = (0, engine.space.fixed.is_some());
@@ -242,7 +242,7 @@ impl Sealer {
             bytes += of_segment;
             self.checkpoints.forget_segment(segment.id);
             if fixed {
-                // Who reads it has the slot's bytes until another gets the slot.
+                // A reader has the slot's bytes until another segment gets the slot.
                 let _ = segment.file();
                 segment.expired.store(true, Ordering::Release);
             }
@@ -260,15 +260,15 @@ impl Sealer {
         self.settle.counts.saved_bytes += bytes.saturating_sub(new.state.lock().bytes);
     }
 
-    /// Removes segments that others stand for: those that no view reads any more or for too long, all of a fixed size,
-    /// or all. Says whether any went.
+    /// Removes replaced segments: those that no view reads any more, or for too long; all of a fixed size; or all.
+    /// Returns whether any was removed.
     fn remove_replaced(&mut self, engine: &Engine, now: i64, all: bool) -> io::Result<bool> {
         if self.settle.replaced.is_empty() {
             return Ok(false);
         }
         let fixed = engine.space.fixed.is_some();
         let over = |replaced: &Replaced| {
-            // After a leap of the clock, either way, too.
+            // Also after a leap of the clock, either way.
             let age = i64::try_from(now.abs_diff(replaced.since)).unwrap_or(i64::MAX);
             all || fixed || replaced.segment.strong_count() == 0 || age > engine.shared.max_view_ns
         };
@@ -291,16 +291,16 @@ impl Sealer {
         Ok(!gone.iter().any(|id| self.checkpoints.is_gone(*id)))
     }
 
-    /// Removes files of segments that are no more. What the disk refuses for a time goes with the next checkpoint,
-    /// which says again that they are no more; nothing else goes for it.
+    /// Removes the files of gone segments. Those that the disk refuses to remove for a time are removed with the next
+    /// checkpoint, which records again that they are gone; nothing else is dropped for them.
     fn remove_now(&mut self, gone: &[u64]) -> io::Result<()> {
         self.expiry_due = true;
         self.checkpoints.note_gone(gone);
         self.remove_gone()
     }
 
-    /// Lets go of all space that settle has; false: it had none, or the disk refuses to remove it yet. What is under
-    /// way begins again, later.
+    /// Frees all space that compaction has. Returns false if it had none, or if the disk refuses to remove it yet. A
+    /// run under way begins again, later.
     pub(crate) fn free_settle(&mut self, engine: &Engine, now: i64) -> io::Result<bool> {
         let under_way = self.settle.under_way;
         if let Some(work) = self.settle.work.take() {
@@ -311,7 +311,7 @@ impl Sealer {
         Ok(self.remove_replaced(engine, now, true)? || freed)
     }
 
-    /// Ends a run without its segment, and notes why; says whether there may be others.
+    /// Ends a run without its segment, and notes why. Returns whether there may be others.
     fn give_up(
         &mut self,
         engine: &Engine,
@@ -358,15 +358,15 @@ impl Sealer {
         Ok(true)
     }
 
-    /// Passes segments over until the next opening, and tells why.
+    /// Passes segments over until the next opening, and notes why.
     fn fail(&mut self, segments: &[Arc<Segment>], why: String) {
         self.settle.counts.failed += segments.len() as u64;
         self.settle.counts.failure = Some(why);
         self.settle.passed.extend(segments.iter().map(|segment| segment.id));
     }
 
-    /// Notes that segments stay as they are. Those that were cold long enough to have all their neighbours do so for
-    /// good: the next checkpoint says it.
+    /// Notes that segments stay as they are. For those that were cold long enough to have all their neighbours this is
+    /// final: the next checkpoint records it.
     fn leave(&mut self, segments: &[Arc<Segment>], at_once: bool) {
         for segment in segments.iter().filter(|segment| !segment.expired.load(Ordering::Acquire)) {
             if at_once {
@@ -378,7 +378,7 @@ impl Sealer {
         }
     }
 
-    /// Looks again at what was passed over since the store was opened.
+    /// Forgets which segments were passed over since the store was opened, so that they are looked at again.
     pub(crate) fn look_again(&mut self) {
         self.settle.passed.clear();
     }

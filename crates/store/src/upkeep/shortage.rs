@@ -1,13 +1,13 @@
 //! A disk without space: how long it has had none, and what was dropped for it.
 
-/// What was tried since the disk last had room for what was asked of it.
+/// State since the disk last had room for what was asked of it.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {
     /// Bytes that were dropped.
     pub(super) dropped_bytes: u64,
-    /// Times in a row that it had none.
+    /// Times in a row that the disk had no space.
     pub(super) times: u32,
-    /// Why maintenance waits for the disk, if so.
+    /// Reason why maintenance waits for the disk, if it does.
     held_up: Option<String>,
 }
 

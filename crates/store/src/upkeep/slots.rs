@@ -1,9 +1,9 @@
-//! Space in a fixed size: which segment the next one is written over.
+//! Space in a fixed size: which segment the next one overwrites.
 //!
-//! Invariants: a slot is given to another segment only after a checkpoint says that the one before is no more. It is the
-//! one that was finished first, by the order of segments and not by a clock, among groups that hold their minimum without it, a segment that is
-//! still open counted with the bytes in it. Segments of the store's own tables go only for newer ones of these, and do
-//! so beyond [`ledger_slots`]; runs that are not released do not go.
+//! Invariants: a slot is given to another segment only after a checkpoint records the one before as gone. That is the
+//! one that was finished first, by the order of segments and not by a clock, among groups that hold their minimum
+//! without it; a segment that is still open counts with the bytes in it. Segments of the store's own tables are dropped
+//! only for newer ones of these, beyond [`ledger_slots`]; runs that are not released are not dropped.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::upkeep::room::ledger_slots;
 use crate::upkeep::sealer::Sealer;
 
 impl Sealer {
-    /// A slot for the next segment of a group, for which the oldest goes that may.
+    /// Returns a slot for the next segment of a group; the oldest segment that may go is dropped for it.
     pub(crate) fn next_slot(
         &mut self,
         engine: &Engine,
@@ -30,7 +30,7 @@ impl Sealer {
             self.overwrite(engine, group)?;
         }
         let name = file_name(self.checkpoints.next_segment());
-        // The last one is for settle, as long as any segment may go.
+        // The last free slot is for compaction, as long as any segment may go.
         while self.keeps_slot(engine) && self.disk.free_slots() <= 1 && self.overwrite(engine, group)? {}
         loop {
             match self.disk.create(&name, engine.space.segment_bytes, Access::Buffered) {
@@ -45,7 +45,7 @@ impl Sealer {
         }
     }
 
-    /// Lets a segment go; false: none may.
+    /// Drops a segment. Returns false if none may go.
     fn overwrite(&mut self, engine: &Engine, group: Group) -> io::Result<bool> {
         let Some(oldest) = self.overwritten_next(engine, group) else { return Ok(false) };
         let is_sealed = oldest.state.lock().sealed;
@@ -59,7 +59,7 @@ impl Sealer {
         Ok(true)
     }
 
-    /// The segment that goes next if a group needs a slot.
+    /// Returns the segment that goes next if a group needs a slot.
     pub(crate) fn overwritten_next(&self, engine: &Engine, group: Group) -> Option<Arc<Segment>> {
         let fixed = engine.space.fixed?;
         let policies = engine.policies();
@@ -78,7 +78,7 @@ impl Sealer {
                     let finished = finished.unwrap_or_else(|| quiet_since(&list, oldest));
                     (oldest, finished, all - engine.space.segment_bytes)
                 }
-                // Of a group that has been quiet since it began its only one.
+                // The only segment of a group that has been quiet since it began it.
                 None => {
                     let may_go = |open: &&Arc<Segment>| !open.blobs || self.blobs.is_idle(open);
                     let open =
@@ -93,8 +93,8 @@ impl Sealer {
     }
 }
 
-/// The number that a segment would have been begun with that was begun when the newest one of a group got its newest row:
-/// not before its own, and after all that were finished by then.
+/// Returns the number that a segment would have got that was begun when the newest one of a group got its newest row:
+/// after its own, and after all that were finished by then.
 pub(crate) fn quiet_since(list: &SegmentList, newest: &Segment) -> u64 {
     let stored = newest.state.lock().stored.1;
     let before = list.lists().flat_map(|(_, segments)| segments.sealed());

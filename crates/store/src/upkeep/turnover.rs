@@ -1,4 +1,4 @@
-//! What sealing leaves to do: segments to begin and finish, checkpoints to write, the log's tail to move.
+//! Turnover: segments to begin and finish, checkpoints to write, the log's tail to move.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,13 +22,13 @@ use crate::segment::{Beside, LastBlocks, SegmentHeader};
 use crate::upkeep::checkpointing::Named;
 use crate::upkeep::sealer::Sealer;
 
-/// Streams that a checkpoint notes at a stretch, with appends kept waiting: some ten microseconds.
+/// Streams that a checkpoint notes in one go, with appends kept waiting: some ten microseconds.
 pub(crate) const STREAMS_A_LOCK: usize = 256;
-/// Bytes of an entry of a segment's newest blocks before it: seldom fewer, mostly about 20.
+/// Min bytes of an entry in a segment's list of newest blocks before it: seldom fewer, mostly about 20.
 const LAST_BLOCK_BYTES: usize = 12;
 
 impl Sealer {
-    /// Makes sure that a group has an open segment; one that is made has at least `least_bytes`.
+    /// Makes sure that a group has an open segment; a new one has at least `least_bytes`.
     pub(crate) fn ensure_segment(&mut self, engine: &Engine, group: Group, least_bytes: u64) -> io::Result<()> {
         if self.sealing.open.contains_key(&group) {
             return Ok(());
@@ -40,7 +40,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Makes a segment of rows or of blobs, of at least `least_bytes`, and lets the checkpoint know it.
+    /// Creates a segment of rows or of blobs, of at least `least_bytes`, and records it in the checkpoint.
     pub(crate) fn begin_segment(
         &mut self,
         engine: &Engine,
@@ -71,7 +71,7 @@ impl Sealer {
         if let Err(error) = self.write_checkpoint(engine, Some(id + 1)) {
             engine.shared.segments.store(before);
             self.checkpoints.forget_segment(id);
-            // No byte was written to it, and its number is not taken; if that is not certain, it is no more.
+            // No byte was written to it, and its number is not taken; if that is uncertain, it is recorded as gone.
             if self.checkpoints.is_unnamed() {
                 self.checkpoints.note_expired([id]);
             } else {
@@ -79,16 +79,16 @@ impl Sealer {
             }
             return Err(error);
         }
-        // Another spare is to be made.
+        // Another spare is to be created.
         self.expiry_due = true;
         Ok((segment, header))
     }
 
-    /// Finishes a group's open segment with its footer; the next block begins another. Where the disk has no room for
-    /// the footer, the segment stays open, and is finished later.
+    /// Finishes a group's open segment with its footer; the next block begins another. If the disk has no room for the
+    /// footer, the segment stays open, and is finished later.
     pub(crate) fn finish_segment(&mut self, engine: &Engine, group: Group) -> io::Result<()> {
         let Some(file) = self.sealing.open.get(&group) else { return Ok(()) };
-        // One that recovery could not finish has no room kept for it.
+        // A segment that recovery could not finish has no room kept for this.
         let of_before = file.goes_on().then(|| (file.segment().id, file.reserved_bytes()));
         let covered_to = self.sealing.covered_to.get(&group).copied();
         let last = of_before.map(|(id, room)| self.last_blocks(engine, group, id, room));
@@ -106,7 +106,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Lets readers and the next checkpoint know that a segment is sealed.
+    /// Publishes to readers and the next checkpoint that a segment is sealed.
     pub(crate) fn note_sealed(&mut self, engine: &Engine, segment: Arc<Segment>) {
         self.checkpoints.note_segment(segment.clone());
         self.expiry_due = true;
@@ -115,8 +115,8 @@ impl Sealer {
         engine.shared.residents.sealed(&segment);
     }
 
-    /// Where the streams next in turn, as many as the segment that is being finished has room for, have their newest block
-    /// if it is not in that.
+    /// Returns where the next streams in turn have their newest block before the segment that is being finished, for as
+    /// many streams as `room` allows.
     fn last_blocks(&mut self, engine: &Engine, group: Group, finished: u64, room: usize) -> LastBlocks {
         let slots = &engine.shared.slots;
         let from = self.sealing.covered_to.get(&group).copied().unwrap_or(0);
@@ -134,7 +134,7 @@ impl Sealer {
             }
             to += 1;
         }
-        // What does not fit is left to the next segment.
+        // Entries that do not fit are left to the next segment.
         loop {
             let bytes = last.encode(finished).len();
             if bytes <= room {
@@ -150,7 +150,8 @@ impl Sealer {
         last
     }
 
-    /// Writes what changed since the last checkpoint, or all if that is shorter, and lets the superblock name it.
+    /// Writes what changed since the last checkpoint, or everything if that is shorter, and lets the superblock name
+    /// it.
     pub(crate) fn write_checkpoint(&mut self, engine: &Engine, next_segment: Option<u64>) -> io::Result<()> {
         self.name_written(engine)?;
         let tail = self.checkpoints.tail();
@@ -160,13 +161,13 @@ impl Sealer {
     fn checkpoint_with(&mut self, engine: &Engine, tail: Link, next_segment: Option<u64>) -> io::Result<()> {
         self.name_written(engine)?;
         if self.checkpoints.checkpoint.wants_base() || !self.checkpoint_part(engine, tail, next_segment, false)? {
-            // What changed has no room behind the base: all that is there, in the other place, has.
+            // The changes have no room behind the base: the whole state has, in the other place.
             self.checkpoint_part(engine, tail, next_segment, true)?;
         }
         Ok(())
     }
 
-    /// Writes a checkpoint's base or a delta; false: the delta has no room.
+    /// Writes a checkpoint's base or a delta. Returns false if the delta has no room.
     fn checkpoint_part(
         &mut self,
         engine: &Engine,
@@ -189,8 +190,8 @@ impl Sealer {
         let PutStreams { saved, sequences, is_durable, gaps_apart } =
             put_streams(engine, &streams, &gaps, base, &mut entries);
         if !is_durable {
-            // What is saved as seen must be there after a cut: ahead of what is durable, it would make a frame that was
-            // lost with the cut, and is sent again, a duplicate.
+            // Frames that are saved as seen must be there after a cut. Otherwise one that was lost with the cut, and is
+            // sent again, would be taken for a duplicate.
             engine.write_commit(engine.shared.paces.now(), 0).map_err(trouble::of)?;
         }
         let list = base.then(|| engine.shared.segments.load_full());
@@ -210,7 +211,7 @@ impl Sealer {
         let named = Named { streams: saved, groups: saved_groups, features };
         let parts = (&entries, named, gone);
         self.written_bytes += self.checkpoints.write(&*self.disk, base, parts, (tail, next_segment))?;
-        // Once their gaps have a row they are saved with its name.
+        // Once their gaps have a row, they are saved with its id.
         let unnamed = sequences.iter().filter(|saved| saved.is_unnamed()).map(|saved| saved.stream);
         self.checkpoints.note_streams(unnamed);
         self.name_written(engine)?;
@@ -226,8 +227,8 @@ impl Sealer {
             let held = writer.unit.first_held(committed).unwrap_or(u64::MAX);
             let target = writer.open.first_position().min(held);
             let mut links = engine.links.lock();
-            // The last unit that begins at or before the oldest row needed; what is behind the newest
-            // durable unit is not known yet.
+            // Keep the last unit that begins at or before the oldest row needed; units behind the newest durable one
+            // are not known yet.
             let keep = links.partition_point(|l| l.position <= target);
             if keep == 0 || links[keep - 1].position < writer.unit.tail() + least.max(1) {
                 return Ok(());
@@ -240,7 +241,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Lets rows that are on disk leave memory.
+    /// Releases rows from memory that are on disk.
     pub(crate) fn release_rows(&mut self, engine: &Engine, id: u32, block: &BlockRef, segment: u64) {
         let Some(slot) = engine.shared.slots.get(StreamId(id)) else { return };
         let end = block.end_row();
@@ -252,7 +253,7 @@ impl Sealer {
         }
         let mut sealed = (**slot.sealed.load()).clone();
         sealed.add(block, segment, valued.into_iter());
-        // Before the rows leave memory: a reader that misses them there must know of them here.
+        // Before the rows leave memory: a reader that misses them there must find them here.
         slot.sealed.store(Arc::new(sealed));
         drop(open);
         let mut writer = engine.writer.lock();
@@ -277,7 +278,7 @@ impl Sealer {
     }
 }
 
-/// Gaps whose row is not durable yet, when a checkpoint begins: those given out since may wait, too.
+/// Gaps whose row is not durable yet when a checkpoint begins; those numbered later may wait, too.
 struct Unwritten {
     waiting: HashSet<u64>,
     newest: u64,
@@ -289,20 +290,20 @@ impl Unwritten {
     }
 }
 
-/// What a checkpoint's part says of streams.
+/// Streams as put into a checkpoint's part.
 struct PutStreams {
-    /// Serial of each definition.
+    /// Stream and serial of each definition.
     saved: Vec<(u32, u32)>,
-    /// Which frames were seen of those with sequences.
+    /// Sequence states of the streams that have one.
     sequences: Vec<SavedSequence>,
-    /// Whether all that was seen is durable.
+    /// Whether all frames that were seen are durable.
     is_durable: bool,
-    /// Whether rows of losses are in a group of their own.
+    /// Whether gap rows are in a group of their own.
     gaps_apart: bool,
 }
 
-/// Adds what is known of sequences. Where room is bounded each stream gets its share: of one whose state does not fit the
-/// lower part is forgotten, or all of it but its position, so that its frames may be stored twice.
+/// Adds the states of sequences. If room is bounded, each stream gets its share: a state that does not fit loses its
+/// lower part, or all of it but the position, so that its frames may be stored twice.
 fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut Entries) {
     let mut room = room.unwrap_or(usize::MAX);
     let sequences = if mutant::is_active(Mutant::ForgetSequences) { &[] } else { sequences };
@@ -316,9 +317,9 @@ fn put_sequences(sequences: &[SavedSequence], room: Option<usize>, entries: &mut
 
 /// Adds the definition and the position of streams to a checkpoint's part.
 ///
-/// Appends wait only while what a few streams stand at is noted, never while it is encoded. What changes meanwhile
-/// is in the log behind the tail that this checkpoint names, and in the next checkpoint; positions change under the
-/// lock of the sealer alone, which the caller holds.
+/// Appends wait only while the positions of a few streams are noted, never while they are encoded. Changes meanwhile
+/// are in the log behind the tail that this checkpoint names, and in the next checkpoint. Positions change only under
+/// the lock of the sealer, which the caller holds.
 fn put_streams(engine: &Engine, streams: &[u32], gaps: &Unwritten, base: bool, entries: &mut Entries) -> PutStreams {
     let committed = engine.committed.load(Ordering::Acquire);
     let mut put = PutStreams {
@@ -345,7 +346,7 @@ fn put_streams(engine: &Engine, streams: &[u32], gaps: &Unwritten, base: bool, e
         }
         for (id, definition, history, saved_serial, sequence) in noted.drain(..) {
             let Some(slot) = engine.shared.slots.get(StreamId(id)) else { continue };
-            // A delta repeats the definition only where it is newer; both state what is.
+            // A delta repeats the definition only if it is newer; both state what is.
             if base || saved_serial != Some(history.serial) {
                 entries.put(checkpoint::STREAM, &encode_stream(&definition, &history, slot.group));
             }
@@ -359,7 +360,7 @@ fn put_streams(engine: &Engine, streams: &[u32], gaps: &Unwritten, base: bool, e
     put
 }
 
-/// Bytes of a segment that say where the newest blocks before it are: what that costs at most.
+/// Returns the max bytes that a segment spends on the places of the newest blocks before it.
 pub(crate) fn last_blocks_max(segment_bytes: u64) -> usize {
     segment_bytes as usize / 16
 }

@@ -1,4 +1,4 @@
-//! What a frame's sequence does to its stream: counts, gaps found, and the state that recovery puts together.
+//! Effects of a frame's sequence on its stream: counts, gaps found, and the state that recovery restores.
 
 use super::{Judged, Seen, UNCOUNTED, UNKNOWN_GAP, advance};
 use crate::append::gaps_found::GapsFound;
@@ -7,7 +7,7 @@ use crate::model::frame::FrameHead;
 use crate::model::row::{Stamps, head_of};
 
 impl StreamWriter {
-    /// Takes the sequence of a row of the log back.
+    /// Restores the sequence of a row of the log.
     pub(crate) fn restore_sequence(&mut self, words: &[u64], row: u64, follows_lost: bool) {
         let head = head_of(words);
         let Some((sequence, session)) = head.sequence() else { return };
@@ -15,7 +15,7 @@ impl StreamWriter {
         let tracker = self.tracker.get_or_insert_with(|| new_tracker(slot));
         let stamps = head.stamps();
         let time_of = |(receive, source): Stamps| source.filter(|_| source_clock).unwrap_or(receive);
-        // What was lost with its rows has a row that says so.
+        // Frames lost with their rows have a gap row already.
         let gap = if follows_lost { UNCOUNTED } else { UNKNOWN_GAP };
         if row >= tracker.known_row
             && let Some(before) = tracker.restore(sequence, session, stamps, gap)
@@ -32,8 +32,8 @@ impl StreamWriter {
         }
     }
 
-    /// Counts and tells what the sequence of a frame showed beside the frame itself: a loss, that one was filled, a
-    /// restart. `before`: stamps of the newest frame before it, where they are known.
+    /// Counts and reports what the sequence of a frame showed: a loss, a filled gap, a restart. `before`: stamps of the
+    /// newest frame before it, if known.
     #[cold]
     pub(crate) fn note_gap(
         &mut self,

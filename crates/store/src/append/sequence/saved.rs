@@ -5,8 +5,8 @@
 //!   u32 number, u8 flags: 1 a range, 2 a first and 4 a newest source_time, 8 a least one, 16 one that was ahead
 //!   with 1: i64 lowest, i64 highest sequence; i64 receive_time of the first, i64 of the newest frame
 //!   with 2, 4, 8: i64 each; with 16: i64 source_time, i64 its receive_time
-//!   u16 intervals that were not seen, ascending, of each: varint sequences seen between it and the end of the one before
-//!   (the lowest sequence), varint sequences − 1, zigzag gap less the one before (wrapping)
+//!   u16 intervals that were not seen, ascending, of each: varint sequences seen between the end of the one before
+//!   (the lowest sequence) and it, varint sequences − 1, zigzag gap less the one before (wrapping)
 //! ```
 
 use super::SequenceTracker;
@@ -20,17 +20,17 @@ const NEWEST_SOURCE: u8 = 4;
 const SOURCE_MIN: u8 = 8;
 const AHEAD: u8 = 16;
 
-/// A state to be saved: as of the rows before `next_row`.
+/// Saved state as of the rows before `next_row`.
 #[derive(Clone, Debug)]
 pub(crate) struct SavedSequence {
     pub(crate) stream: u32,
     next_row: u64,
-    /// The newest, and the one before it.
+    /// The newest session, and the one before it if remembered.
     sessions: Vec<Session>,
 }
 
 impl SavedSequence {
-    /// Takes the state of a tracker. Gaps whose row waits to be written have no name yet.
+    /// Copies the state of a tracker. Gaps whose row waits to be written have no name yet.
     pub(crate) fn of(stream: u32, next_row: u64, tracker: &SequenceTracker, waits: impl Fn(u64) -> bool) -> Self {
         let mut sessions: Vec<Session> = tracker.sessions().cloned().collect();
         for interval in sessions.iter_mut().flat_map(|session| &mut session.missing) {
@@ -41,12 +41,13 @@ impl SavedSequence {
         SavedSequence { stream, next_row, sessions }
     }
 
-    /// Whether something is missing in it without a gap's name: it is to be saved again.
+    /// Returns whether frames are missing in it without a named gap, so that it must be saved again.
     pub(crate) fn is_unnamed(&self) -> bool {
         self.sessions.iter().any(|session| session.unnamed().is_some())
     }
 
-    /// Encodes it within a number of bytes, with as many of the highest intervals as find room; none: nothing does.
+    /// Encodes it in at most `room` bytes, without the lowest intervals if they do not fit. Returns `None` if nothing
+    /// fits.
     pub(crate) fn encode_within(&self, room: usize) -> Option<Vec<u8>> {
         let whole = self.encode();
         if whole.len() <= room {
@@ -76,7 +77,7 @@ impl SavedSequence {
         p.0
     }
 
-    /// Reads it back; none: it does not fit.
+    /// Decodes it, or returns `None` if the bytes are invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<SavedSequence> {
         let mut cursor = Cursor::new(bytes);
         let (stream, next_row) = (cursor.u32("stream").ok()?, cursor.u64("rows").ok()?);
@@ -88,7 +89,7 @@ impl SavedSequence {
         Some(SavedSequence { stream, next_row, sessions })
     }
 
-    /// Gives the state back to a tracker.
+    /// Restores the state of a tracker.
     pub(crate) fn restore(self, tracker: &mut SequenceTracker) {
         let mut sessions = self.sessions.into_iter();
         if let Some(newest) = sessions.next() {

@@ -1,18 +1,18 @@
 //! One session of a source's sequence: which of its frames were seen.
 //!
-//! Invariant: a frame counts as seen only if it was: it lies within the range and in no interval. Whatever has to be
-//! forgotten for want of room becomes *not seen*, so that a frame that may never have come is stored, not dropped.
+//! Invariant: a frame counts as seen only if it was seen: it lies within the range and in no interval. What must be
+//! forgotten for lack of room becomes *not seen*, so that a frame that may never have arrived is stored, not dropped.
 
 use crate::model::mutant::{self, Mutant};
 use crate::model::row::Stamps;
 
-/// Intervals of frames not seen that are remembered of a session.
+/// Max intervals of missing frames remembered of a session.
 pub(crate) const INTERVALS_MAX: usize = 256;
-/// Gap of what is missing while no row of `strongback.gaps` was found that says so.
+/// Gap id of missing frames while no row of `strongback.gaps` is known that reports them.
 pub(crate) const UNKNOWN_GAP: u64 = u64::MAX;
-/// Gap of what was not seen and never counted as lost: it lies before the first frame that was.
+/// Gap id of frames not seen and never counted as lost, such as those before the first frame seen.
 pub(crate) const UNCOUNTED: u64 = u64::MAX - 1;
-/// Receive stamp of what was never received.
+/// Receive stamp of a session without frames.
 const NEVER: i64 = crate::model::row::NONE;
 
 /// Consecutive sequences that were not seen.
@@ -29,27 +29,28 @@ impl MissingRange {
     }
 }
 
-/// Whether it can be an unwrapped sequence. What the disk says may be anything and is counted from.
+/// Returns whether it can be an unwrapped sequence. Values from the disk may be arbitrary, and later arithmetic must
+/// not overflow.
 pub(crate) fn can_be(sequence: i64) -> bool {
     sequence.unsigned_abs() <= 1 << 62
 }
 
-/// What was seen of one session.
+/// Frames seen of one session.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Session {
     pub(crate) number: u32,
-    /// Lowest and highest unwrapped sequence; one more than the highest, then it: none is known to have been seen. Nothing
-    /// is known of what lies below.
+    /// Lowest and highest unwrapped sequence; nothing is known of what lies below. If the lowest is one more than the
+    /// highest, no frame is known to have been seen.
     pub(crate) range: Option<(i64, i64)>,
     /// Stamps of its first frame.
     pub(crate) begun: Stamps,
     /// Stamps of the frame with the highest sequence.
     pub(crate) newest: Stamps,
-    /// Least `source_time` of all its frames.
+    /// Min `source_time` of all its frames.
     pub(crate) least_source: Option<i64>,
-    /// Source time that was the highest of late, and its reception: a source's clock may be set back.
+    /// Highest recent source time, and its reception: a source's clock may be set back.
     pub(crate) ahead: Option<(i64, i64)>,
-    /// Within the range, ascending and apart from each other.
+    /// Missing frames within the range, ascending and apart from each other.
     pub(crate) missing: Vec<MissingRange>,
 }
 
@@ -66,20 +67,20 @@ impl Session {
         }
     }
 
-    /// Finds the interval that a sequence is missing from.
+    /// Returns the interval that a sequence is missing from, if any.
     pub(crate) fn interval_of(&self, sequence: i64) -> Option<MissingRange> {
         let at = self.missing.partition_point(|i| i.to < sequence);
         self.missing.get(at).filter(|i| i.from <= sequence).copied()
     }
 
-    /// How many sequences lie between one and those of the range: 0 within it.
+    /// Returns the distance of a sequence from the range: 0 within it, `i64::MAX` if there is no range.
     pub(crate) fn distance(&self, sequence: i64) -> i64 {
         self.range.map_or(i64::MAX, |(lowest, highest)| {
             sequence.saturating_sub(highest).max(lowest.saturating_sub(sequence)).max(0)
         })
     }
 
-    /// Marks a frame as seen. `gap` names what it shows to be missing.
+    /// Marks a frame as seen. Frames that it shows to be missing belong to `gap`.
     pub(crate) fn place(&mut self, sequence: i64, stamps: Stamps, gap: u64) {
         if let Some(source) = stamps.1
             && self.least_source.is_none_or(|least| source < least)
@@ -113,7 +114,7 @@ impl Session {
         self.newest = stamps;
     }
 
-    /// How far ahead the source's clock was within the time in which frames may come out of order.
+    /// Returns the highest source time within the time in which frames may arrive out of order, or `i64::MIN`.
     pub(crate) fn ahead_at(&self, receive_time: i64) -> i64 {
         let recent = self.ahead.filter(|(_, received)| receive_time.saturating_sub(*received) <= super::REORDER_NS);
         recent.map_or(i64::MIN, |(source_time, _)| source_time)
@@ -127,8 +128,8 @@ impl Session {
         self.miss(MissingRange { from: sequence + 1, ..found });
     }
 
-    /// Marks an interval, of which nothing is marked yet, as not seen; an empty one is none. Beyond what is remembered the
-    /// lowest goes, and with it all that is known of what lies below.
+    /// Marks an interval as not seen; ignores an empty one. No part of it may be marked yet. Beyond [`INTERVALS_MAX`]
+    /// intervals, forgets the lowest one and everything below it.
     pub(crate) fn miss(&mut self, new: MissingRange) {
         if new.from > new.to {
             return;
@@ -143,17 +144,17 @@ impl Session {
         }
     }
 
-    /// Forgets the lowest intervals, and what lies below them.
+    /// Forgets the lowest intervals and everything below them.
     pub(crate) fn forget_lowest(&mut self, count: usize) {
         let Some(last) = self.missing.drain(..count).next_back() else { return };
         self.range = self.range.map(|(_, highest)| (last.to + 1, highest));
     }
 
-    /// Forgets what lies below a sequence.
+    /// Forgets everything below a sequence.
     pub(crate) fn forget_below(&mut self, sequence: i64) {
         let Some((lowest, highest)) = self.range.filter(|(lowest, _)| *lowest < sequence) else { return };
         self.missing.retain(|i| i.to >= sequence);
-        // What is missing at the new end is as unknown as what lies below it.
+        // Frames missing at the new lower end are as unknown as those below it.
         let first = self.missing.first().filter(|i| i.from <= sequence).map(|i| i.to + 1);
         if first.is_some() {
             self.missing.remove(0);
@@ -161,7 +162,7 @@ impl Session {
         self.range = Some((first.unwrap_or(sequence).clamp(lowest, highest + 1), highest));
     }
 
-    /// Names the gap of what is missing within a range and has none.
+    /// Assigns a gap to the frames within a range that are missing without one.
     pub(crate) fn name_gap(&mut self, (from, to): (i64, i64), gap: u64) {
         let unnamed = |i: &MissingRange| i.gap == UNKNOWN_GAP && i.from <= to && i.to >= from;
         if !self.missing.iter().any(unnamed) {
@@ -178,7 +179,7 @@ impl Session {
         }
     }
 
-    /// Marks frames beyond the highest as missing in `gap`, and those before them as missing without a gap's name.
+    /// Marks frames beyond the highest as missing in `gap`, and those before them as missing without a named gap.
     pub(crate) fn expect(&mut self, (from, to): (i64, i64), gap: u64) {
         let (lowest, highest) = self.range.unwrap_or((from, from - 1));
         if to > highest {
@@ -188,7 +189,7 @@ impl Session {
         }
     }
 
-    /// First and last sequence and number of the frames that are missing without a gap's name.
+    /// Returns the first and last sequence and the number of the frames that are missing without a named gap.
     pub(crate) fn unnamed(&self) -> Option<((i64, i64), u64)> {
         let mut found: Option<((i64, i64), u64)> = None;
         for interval in self.missing.iter().filter(|i| i.gap == UNKNOWN_GAP) {
@@ -201,7 +202,7 @@ impl Session {
         found
     }
 
-    /// Lets what is missing without a gap's name count as never lost.
+    /// Marks frames that are missing without a named gap as never lost.
     pub(crate) fn uncount_unnamed(&mut self) {
         for old in std::mem::take(&mut self.missing) {
             let gap = if old.gap == UNKNOWN_GAP { UNCOUNTED } else { old.gap };
@@ -209,20 +210,20 @@ impl Session {
         }
     }
 
-    /// How many frames are missing that were counted as lost.
+    /// Counts the frames that were counted as lost and are still missing.
     pub(crate) fn open_frames(&self) -> u64 {
         let counted = self.missing.iter().filter(|i| i.gap != UNCOUNTED);
         counted.map(MissingRange::frames).sum()
     }
 
-    /// Whether any sequence from `from` to `to` is missing.
+    /// Returns whether any sequence from `from` to `to` is missing.
     pub(crate) fn misses(&self, from: i64, to: i64) -> bool {
         let at = self.missing.partition_point(|i| i.to < from);
         self.missing.get(at).is_some_and(|i| i.from <= to)
     }
 
-    /// Finds what was seen here and not in `durable`, in its order: frames that went back with a disk that failed. What
-    /// a stream with reductions left out in between is not distinguished from what was never seen.
+    /// Returns the runs of frames seen here and not in `durable`, in order: frames that were lost with a failed disk.
+    /// Frames that a stream with reductions left out in between are not distinguished from frames never seen.
     pub(crate) fn give_up(&mut self, durable: Option<&Session>, reduced: bool) -> Vec<(i64, i64)> {
         let mut void = Vec::new();
         let Some((lowest, highest)) = self.range else { return void };

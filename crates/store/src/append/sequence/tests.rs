@@ -85,7 +85,7 @@ fn a_clock_that_is_set_makes_no_restart_of_what_comes_late_or_twice() {
     // Ahead by 1,000 from sequence 6 on, and back at 9: 5 and 7 come late, 8 again.
     let frames = [(4, 4), (6, 1_006), (5, 5), (8, 1_008), (9, 9), (7, 1_007), (8, 1_008), (10, 10)];
     assert_eq!(run(1 << 32, &frames).1, [2, 2, 1, 0, 0]);
-    // A restart while a clock is behind what it was is one once nothing can be late any more.
+    // With a clock behind its former time, a restart is recognized once no frame can be late any more.
     let mut tracker = SequenceTracker::new(1 << 32);
     for (sequence, at, source) in [(5, 0, 1_000), (6, 1, 10)] {
         take(&mut tracker, sequence, (at, Some(source)), 0);
@@ -180,7 +180,8 @@ struct Sent {
     source: i64,
 }
 
-/// What arrives of several sessions of a source: with losses, repetitions and disorder, also across the restarts.
+/// Returns the frames that arrive from several sessions of a source, with losses, repetitions and disorder, also across
+/// restarts.
 fn arriving(random: &mut fastrand::Rng, modulus: u64) -> Vec<Sent> {
     let (mut sent, mut source) = (Vec::new(), 1_000_000);
     for session in 0..random.usize(1..4) {
@@ -210,7 +211,7 @@ fn arriving(random: &mut fastrand::Rng, modulus: u64) -> Vec<Sent> {
     arrived.into_iter().map(|(_, frame)| frame).collect()
 }
 
-/// What a model knows that remembers every frame.
+/// Model that remembers every frame.
 #[derive(Default)]
 struct Naive {
     seen: HashSet<(usize, i64)>,
@@ -222,7 +223,7 @@ struct Naive {
 }
 
 impl Naive {
-    /// Whether the frame is new.
+    /// Takes a frame. Returns whether it is new.
     fn take(&mut self, frame: Sent) -> bool {
         if !self.seen.insert((frame.session, frame.number)) {
             return false;
@@ -247,7 +248,7 @@ fn the_tracker_and_a_model_that_remembers_all_agree() {
         let modulus = [1 << 16, 1 << 32][seed as usize % 2];
         let (mut tracker, mut naive) = (SequenceTracker::new(modulus), Naive::default());
         let (mut lost, mut filled, mut late) = (0, 0, 0);
-        // What the disk has: a state, and the frames of the log since; those before are in both.
+        // On disk: a saved state, and the frames of the log since; some of those before are in both.
         let mut saved = SavedSequence::of(0, 0, &tracker, |_| false).encode();
         let mut log: Vec<(Judged, Stamps)> = Vec::new();
         let mut offsets: HashMap<usize, (u32, i64)> = HashMap::new();
@@ -259,7 +260,7 @@ fn the_tracker_and_a_model_that_remembers_all_agree() {
             assert_eq!(judged.seen != Seen::Duplicate, is_new, "seed {seed}, {at}: {frame:?}, {judged:?}");
             if is_new {
                 log.push((judged, stamps));
-                // Unwrapped sequences of a session lie as its numbers do.
+                // Unwrapped sequences of a session have a constant offset from its numbers.
                 let place = (judged.session, judged.sequence - frame.number);
                 assert_eq!(*offsets.entry(frame.session).or_insert(place), place, "seed {seed}, {at}");
             }
@@ -276,7 +277,7 @@ fn the_tracker_and_a_model_that_remembers_all_agree() {
                 log.drain(..log.len() - keep);
             }
             if random.u8(0..100) == 0 {
-                // A kill: recovery puts the state together again.
+                // A kill: recovery restores the state.
                 let mut again = SequenceTracker::new(modulus);
                 SavedSequence::decode(&saved).expect("reads").restore(&mut again);
                 for (judged, stamps) in &log {

@@ -1,7 +1,7 @@
-//! What settle reads: the rows of some segments by stream, piece by piece; a piece becomes one block.
+//! Reading for compaction: the rows of some segments by stream, piece by piece; a piece becomes one block.
 //!
-//! Blocks are read when their piece comes, a column at a time. Rows of mixed blocks stand in many: of as many pieces as
-//! memory allows each mixed block is read once.
+//! Blocks are read when their piece comes, a column at a time. A mixed block has rows of many pieces: it is read once
+//! for as many of them as memory allows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,23 +26,23 @@ use crate::segment::IndexEntry;
 use crate::segment::directory::{BlockRef, Residents, Segment};
 use crate::segment::file::block_ref;
 
-/// Most rows of a block that settle makes: a column of it is decoded in some 20 µs.
+/// Max rows of a block that compaction makes: a column of it is decoded in some 20 µs.
 pub(super) const PIECE_ROWS: usize = 8_192;
-/// Most bytes of blocks that are joined: a reader of one row reads the block.
+/// Max bytes of blocks that are joined: a reader of one row reads the block.
 const PIECE_BYTES: usize = 256 << 10;
-/// Parts of mixed blocks in memory at a time, and about the bytes of their rows.
+/// Max parts of mixed blocks in memory at a time, and about the bytes of their rows.
 const PARTS_MAX: usize = 8_192;
 const PARTS_BYTES: usize = 4 << 20;
 
-/// Why rows cannot be had.
+/// Reason why rows cannot be read.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// Which of the segments.
+    /// Index of the segment.
     pub(super) source: usize,
     pub(super) why: ScanError,
 }
 
-/// A block, or a part of a mixed one.
+/// Place of a block, or of a part of a mixed one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) source: u32,
@@ -54,7 +54,7 @@ pub(super) struct At {
     pub(super) stored: (i64, i64),
     pub(super) overlaps: bool,
     pub(super) source_clock: bool,
-    /// Its bytes; of a part its share.
+    /// Bytes of the block; for a part, its share of the mixed block.
     pub(super) bytes: u32,
 }
 
@@ -75,14 +75,14 @@ impl At {
         }
     }
 
-    /// Whether rows of both may stand in one block.
+    /// Returns whether rows of both may be in one block.
     pub(super) fn is_like(&self, other: &At) -> bool {
         let of = |at: &At| (at.stream, at.epoch, at.origin, at.layout_version, at.source_clock);
         of(self) == of(other)
     }
 }
 
-/// What an index says, with the share of each part in its mixed block.
+/// Adds the places that an index lists, with the share of each part in its mixed block.
 pub(super) fn places(source: usize, entries: &[IndexEntry], out: &mut Vec<At>) {
     for block in entries.chunk_by(|a, b| a.offset == b.offset) {
         let rows: usize = block.iter().map(|entry| entry.header.rows).sum();
@@ -94,16 +94,16 @@ pub(super) fn places(source: usize, entries: &[IndexEntry], out: &mut Vec<At>) {
 /// Rows that become one block.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
-    /// Of the places, which.
+    /// Range of the old places.
     pub(super) old: Range<usize>,
-    /// The block that was made of them.
+    /// Block that was made of them.
     pub(super) new: Option<At>,
 }
 
-/// Sorts places by stream and row, and cuts them into pieces: of one place each where a stream's do not join.
+/// Sorts places by stream and row, and cuts them into pieces, of one place each for streams that `joins` excludes.
 ///
 /// # Errors
-/// Rows that are there twice.
+/// Some rows are there twice.
 pub(super) fn plan(places: &mut [At], joins: impl Fn(u32) -> bool) -> Result<Vec<Piece>, FormatError> {
     places.sort_unstable_by_key(|at| (at.stream, at.block.first_row));
     let twice = |w: &[At]| w[0].stream == w[1].stream && w[1].block.first_row < w[0].block.end_row();
@@ -134,30 +134,30 @@ pub(super) fn plan(places: &mut [At], joins: impl Fn(u32) -> bool) -> Result<Vec
     Ok(pieces)
 }
 
-/// A part that was read, and whether frames are known missing before it, where it says so.
+/// A part that was read, and whether frames are known to be missing before it, if it says so.
 type ReadPart = (Batch, Option<bool>);
 
-/// Rows looked back over for the sequence before a part that does not say whether frames are missing before it.
+/// Rows to look back over for the sequence before a part that does not say whether frames are missing before it.
 const LOOKED_BACK_ROWS: u64 = 2_048;
 
-/// Reads pieces in their order.
+/// Reader of pieces, in their order.
 pub(super) struct PieceReader {
     shared: Arc<Shared>,
-    /// The segments, the new one behind the old ones.
+    /// The old segments, then the new one.
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) places: Vec<At>,
     pub(super) pieces: Vec<Piece>,
-    /// The next piece.
+    /// Index of the next piece.
     pub(super) at: usize,
-    /// Of the pieces before it every part of a mixed block is to be read, or is.
+    /// Piece before which every part of a mixed block is loaded or queued.
     known_to: usize,
     to_load: VecDeque<(u32, BlockRef, Vec<Key>)>,
     parts: HashMap<Key, ReadPart, foldhash::fast::RandomState>,
-    /// Stream and end of the piece before, with session and highest sequence up to there.
+    /// Stream and end of the previous piece, with session and highest sequence up to there.
     newest: Option<(u32, u64, (u32, i64))>,
 }
 
-/// A part: its segment, offset and number.
+/// Key of a part: its segment, offset and number.
 type Key = (u32, u32, u32);
 
 fn key(at: &At) -> Option<Key> {
@@ -176,11 +176,11 @@ pub(super) struct Open {
     /// Times, sequences and sessions, without a channel.
     pub(super) rows: Batch,
     pub(super) types: Vec<ChannelType>,
-    /// Rows before which frames are known missing.
+    /// Rows before which frames are known to be missing.
     pub(super) gaps: Vec<u32>,
     pub(super) stored: (i64, i64),
     pub(super) overlaps: bool,
-    /// What all of it has in common.
+    /// Place whose stream, epoch, origin, layout version and clock all of it shares.
     pub(super) like: At,
     pub(super) bytes: usize,
 }
@@ -200,7 +200,7 @@ impl PieceReader {
         }
     }
 
-    /// Begins with other pieces.
+    /// Begins again with other pieces.
     pub(super) fn begin(&mut self, pieces: Vec<Piece>) {
         (self.pieces, self.at, self.known_to) = (pieces, 0, 0);
         self.to_load.clear();
@@ -219,8 +219,7 @@ impl PieceReader {
         read.map_err(|why| Unread { source: source as usize, why })
     }
 
-    /// Gets ready for the next piece, a little at a time; true: it can be opened. The cells that were decoded come with
-    /// it.
+    /// Prepares the next piece, a little at a time. Returns whether it can be opened, and how many cells were decoded.
     pub(super) fn make_ready(&mut self, residents: &Residents) -> Result<(bool, usize), Unread> {
         if let Some((source, block, wanted)) = self.to_load.pop_front() {
             let bytes = self.read(source, &block, residents)?;
@@ -272,7 +271,8 @@ impl PieceReader {
         self.to_load.make_contiguous().sort_unstable_by_key(|(source, block, _)| (*source, block.offset));
     }
 
-    /// Opens the old rows of the next piece; its definition says what must be known of its channels.
+    /// Opens the old rows of the next piece. `reduced`: its stream has reductions, so that a leap in the sequence is no
+    /// gap.
     pub(super) fn open_old(&mut self, reduced: bool, residents: &Residents) -> Result<Open, Unread> {
         let places: Vec<At> = self.places[self.pieces[self.at].old.clone()].to_vec();
         let before = self.newest_before(&places[0]);
@@ -282,8 +282,8 @@ impl PieceReader {
         Ok(open)
     }
 
-    /// Session and highest sequence of the rows before a place: of the piece before it, if it continues that, or read
-    /// back for a part that does not say whether frames are missing before it.
+    /// Returns the session and highest sequence of the rows before a place: of the previous piece, if the place
+    /// continues it, or read back for a part that does not say whether frames are missing before it.
     fn newest_before(&self, at: &At) -> Option<(u32, i64)> {
         if let Some((stream, end, newest)) = self.newest
             && (stream, end) == (at.stream, at.block.first_row)
@@ -296,7 +296,7 @@ impl PieceReader {
         }
         let rows = at.block.first_row.saturating_sub(LOOKED_BACK_ROWS)..at.block.first_row;
         let scan = Scan { rows, newest_first: true, ..Scan::all(StreamId(at.stream), vec![]) };
-        // What cannot be read says nothing.
+        // Rows that cannot be read are ignored.
         let batch = View::new(self.shared.clone()).scan(scan).next()?.ok()?;
         let session = batch.session?;
         let sequence = batch.sequence?;
@@ -353,7 +353,7 @@ impl PieceReader {
             }
             types = Some(own);
             begins.push((rows, gap_before));
-            // What comes before the least time so far is before all that is older, or overlaps that.
+            // A block that begins before the min time so far is before everything older, or overlaps it.
             overlaps |= at.overlaps && at.block.time.0 < least;
             least = least.min(at.block.time.0);
             stored = (stored.0.min(at.stored.0), stored.1.max(at.stored.1));
@@ -370,7 +370,7 @@ impl PieceReader {
 }
 
 impl Open {
-    /// The cells of a channel, of all rows.
+    /// Returns the cells of a channel, of all rows.
     pub(super) fn column(&self, channel: usize, segments: &[Arc<Segment>]) -> Result<Column, Unread> {
         let kind = self.types[channel];
         let mut joined = Column { values: ColumnValues::with_capacity(kind, self.rows.len()), states: None };
@@ -393,7 +393,7 @@ impl Open {
     }
 }
 
-/// Adds a column of so many rows of the same type.
+/// Adds a column of `rows` rows of the same type.
 fn append(to: &mut Column, more: Column, rows: usize) -> Result<(), FormatError> {
     let before = to.values.len();
     match (&mut to.values, more.values) {
@@ -438,8 +438,8 @@ fn append_bytes(to: (&mut Vec<u32>, &mut Vec<u8>), more: (&[u32], &[u8])) -> Res
     Ok(())
 }
 
-/// Rows before which frames are known missing, and session and highest sequence at the end. `begins`: the first row of each
-/// block, and what that says of itself, which was written knowing of all rows before.
+/// Returns the rows before which frames are known to be missing, and session and highest sequence at the end. `begins`:
+/// the first row of each block, and what the block says of itself, which was written knowing all rows before.
 fn gaps_of(
     rows: &Batch,
     begins: &[(usize, Option<bool>)],
@@ -453,7 +453,7 @@ fn gaps_of(
         let sequence = rows.sequence.as_ref().and_then(|sequence| sequence.get(row));
         let found = sequence.map(|sequence| (sequence, rows.session.as_ref().map_or(0, |session| session[row])));
         if let (Some(false), Some((sequence, session))) = (says, found) {
-            // A higher one came before, also where this is a late frame.
+            // A higher sequence came before, also if this is a late frame.
             newest = Some(sequence::advance(newest, (sequence.saturating_sub(1), session)));
         }
         let leaps = found.is_some_and(|(sequence, session)| {
@@ -468,7 +468,7 @@ fn gaps_of(
     (gaps, newest)
 }
 
-/// Times, sequences and sessions one behind the other.
+/// Joins times, sequences and sessions of consecutive parts.
 fn join_rows(mut parts: Vec<Batch>) -> Batch {
     if parts.len() == 1 {
         return parts.swap_remove(0);
@@ -491,7 +491,7 @@ fn join_rows(mut parts: Vec<Batch>) -> Batch {
     }
 }
 
-/// Whether two columns say the same of every row, bit for bit.
+/// Returns whether two columns are equal in every row, bit for bit.
 pub(super) fn same_cells(a: &Column, b: &Column) -> bool {
     let rows = a.values.len();
     if rows != b.values.len() || a.values.channel_type() != b.values.channel_type() {
@@ -515,7 +515,7 @@ fn same_value(a: &ColumnValues, b: &ColumnValues, row: usize) -> bool {
     }
 }
 
-/// Whether times, sequences and sessions of two batches are the same.
+/// Returns whether times, sequences and sessions of two batches are equal.
 pub(super) fn same_rows(a: &Batch, b: &Batch) -> bool {
     let source = |batch: &Batch, row: usize| batch.source_time.as_ref().and_then(|times| times.get(row));
     let sequence = |batch: &Batch, row: usize| {
@@ -544,7 +544,7 @@ mod tests {
         }
     }
 
-    /// Blocks say what the rows before them were; older parts say nothing, and the sequences do.
+    /// Blocks say whether frames are missing before them; for older parts, which do not, the sequences decide.
     #[test]
     fn gaps_stay_where_they_were_found() {
         let plain = [(0, 1), (0, 2), (0, 5), (0, 6)];

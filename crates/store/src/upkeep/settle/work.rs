@@ -1,4 +1,4 @@
-//! A run of segments on its way to one that stands for them.
+//! A run of segments being rewritten as one that stands for them.
 //!
 //! ```text
 //!  footers ─> [judge: samples are encoded] ─> [write: every piece] ─> [compare: read back] ─> installed by `settle`
@@ -31,39 +31,39 @@ use crate::segment::directory::{Residents, Segment, SegmentState};
 use crate::segment::file::SegmentFile;
 use crate::segment::{Beside, LastBlocks, pyramid};
 
-/// Cells that one slice takes on: about 1 ms of the codecs for cold data.
+/// Cells that one slice processes: about 1 ms of the codecs for cold data.
 const SLICE_CELLS: usize = 16_000;
-/// Rows from which a piece becomes a block of its own; fewer share a mixed block.
+/// Min rows for a piece to become a block of its own; smaller pieces share a mixed block.
 const OWN_ROWS: usize = 16;
-/// And bytes: arrays and long texts, however few.
+/// Min bytes for a piece to become a block of its own: arrays and long texts, however few.
 const OWN_BYTES: usize = 2 << 10;
 /// Pieces of which a mixed block is made, and about the bytes of their rows.
 const FEW_PIECES: usize = 1_024;
 const FEW_BYTES: usize = 64 << 10;
 /// Bytes that are written at a time.
 const WRITE_BYTES: usize = 512 << 10;
-/// Pieces that are encoded to learn what settling would save.
+/// Pieces that are encoded to estimate what compaction would save.
 const SAMPLES: usize = 6;
-/// Tries to write a run, each time with less of it, if the guess was too small.
+/// Max attempts to write a run, each time with less of it, if the estimate was too small.
 const TRIES: u32 = 3;
-/// Most blocks and parts of a run: about 140 bytes of memory each.
+/// Max blocks and parts of a run: about 140 bytes of memory each.
 const PLACES_MAX: usize = 300_000;
 /// Blocks with fewer rows than this are small.
 const SMALL_ROWS: usize = 256;
 
-/// Why a run is not settled, this time.
+/// Reason why a run is not compacted, this time.
 pub(super) enum Stop {
-    /// A segment of it is no more.
+    /// A segment of it does not exist any more.
     Gone,
-    /// It would not be worth it: it is left as it is.
+    /// No benefit: the run is left as it is.
     NotWorthIt,
-    /// All of it has no room in one segment.
+    /// Too little room in one segment for all of it.
     NoRoom,
-    /// Rows of it cannot be read.
+    /// Rows of it that cannot be read.
     Unread(Unread),
-    /// What was written is not what was read.
+    /// A difference between what was written and what was read.
     Differs(String),
-    /// The disk failed.
+    /// A failure of the disk.
     Disk(io::Error),
 }
 
@@ -79,25 +79,25 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// What a slice came to.
+/// Result of a slice.
 pub(super) enum Done {
-    /// There is more to do.
+    /// More to do.
     Going,
-    /// The run is worth it: a segment is to be made for it.
+    /// A run that is worth it: a segment is to be created for it.
     Judged,
-    /// Every piece is in the new segment, which is to be finished.
+    /// Every piece written to the new segment, which is to be finished.
     Written,
-    /// The new segment holds what the old ones hold.
+    /// A new segment that holds what the old ones hold.
     Compared,
 }
 
-/// What the room that there is allows.
+/// Room for a new segment.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub(super) segment_bytes: u64,
     /// Bytes of the segment kept for other sections of its footer.
     pub(super) reserved_bytes: usize,
-    /// A segment takes a slot, however full: fewer of them are what settling is for.
+    /// Whether a segment takes a slot, however full: compaction then aims at fewer segments.
     pub(super) by_slots: bool,
 }
 
@@ -110,10 +110,10 @@ enum Stage {
     Done,
 }
 
-/// A new segment under way.
+/// A new segment being written.
 struct Output {
     file: SegmentFile,
-    /// Few rows of streams, by origin and epoch, until they fill a mixed block.
+    /// Rows of streams with few of them, by origin and epoch, until they fill a mixed block.
     few: BTreeMap<(u128, u32), Few>,
     pyramids: pyramid::PyramidBuilder,
     written_bytes: u64,
@@ -126,7 +126,7 @@ struct Few {
     stored: Option<(i64, i64)>,
 }
 
-/// A piece whose channels are under way.
+/// A piece whose channels are being processed.
 struct Going {
     open: Open,
     new: Option<Open>,
@@ -134,25 +134,25 @@ struct Going {
     own: bool,
     channel: usize,
     points: u64,
-    /// Its columns, if it has few rows.
+    /// Columns, if it has few rows.
     columns: Vec<Column>,
-    /// Statistics of its channels, if it has more.
+    /// Statistics of its channels, if it has more rows.
     statistics: Vec<ColumnStatistics>,
 }
 
-/// A run under way.
+/// A run being compacted.
 pub(crate) struct Work {
     pub(super) group: Group,
     pub(super) sources: Vec<Arc<Segment>>,
     reader: PieceReader,
-    /// Definitions of the streams, the newest of each.
+    /// Newest definition of each stream.
     streams: HashMap<u32, Arc<Stream>, foldhash::fast::RandomState>,
     last: Vec<LastBlocks>,
     all: Vec<Piece>,
     stage: Stage,
     going: Option<Going>,
     memory: (u32, CodecMemory),
-    /// Segments that were begun and turned out too small.
+    /// Number of segments that were begun and turned out too small.
     tries: u32,
     max_future_ns: i64,
 }
@@ -178,7 +178,7 @@ impl Work {
         }
     }
 
-    /// Does about 1 ms of work.
+    /// Does about 1 ms of work. Returns the result.
     pub(super) fn slice(&mut self, room: &Room, encoder: &mut Encoder, residents: &Residents) -> Result<Done, Stop> {
         if self.sources.iter().any(|segment| segment.expired.load(Ordering::Acquire)) {
             return Err(Stop::Gone);
@@ -226,7 +226,7 @@ impl Work {
         Ok(Done::Going)
     }
 
-    /// Reads the footer of one of the segments; behind the last of them everything is known.
+    /// Reads the footer of the next segment. After the last one, plans the pieces and begins to judge the run.
     fn read_footer(&mut self, residents: &Residents) -> Result<(), Stop> {
         let source = self.last.len();
         let footer = self.sources[source].read_footer(residents).map_err(|why| Unread { source, why })?;
@@ -252,7 +252,8 @@ impl Work {
         Ok(())
     }
 
-    /// Whether no two of the segments can become one: they are full, and of large blocks, which no codec halves.
+    /// Returns whether no two of the segments can become one: they are full, and of large blocks, which no codec
+    /// halves.
     fn is_packed(&self, room: &Room) -> bool {
         let places = &self.reader.places;
         let rows: u64 = places.iter().map(|at| u64::from(at.block.rows)).sum();
@@ -260,8 +261,8 @@ impl Work {
         rows >= 2 * SMALL_ROWS as u64 * places.len() as u64 && self.sources.iter().all(full)
     }
 
-    /// Cuts what there is into pieces. Arrays stay in the blocks that they are in: what they take in memory their bytes on
-    /// disk do not say.
+    /// Cuts the places into pieces. Arrays stay in their blocks: their bytes on disk do not show what they take in
+    /// memory.
     fn plan(&mut self) -> Result<Vec<Piece>, FormatError> {
         let streams = &self.streams;
         let is_array = |kind: ChannelType| kind.array().is_some();
@@ -269,7 +270,7 @@ impl Work {
         plan(&mut self.reader.places, |stream| !streams.get(&stream).is_some_and(has_arrays))
     }
 
-    /// Takes fewer of the segments.
+    /// Keeps only the first `most` segments.
     fn shorten(&mut self, most: usize) {
         self.sources.truncate(most);
         self.reader.segments.truncate(most);
@@ -280,14 +281,14 @@ impl Work {
         Stop::Differs(format!("{}: {error}", self.sources[0].path()))
     }
 
-    /// Pieces from all over the run, for a guess of what the whole would come to.
+    /// Selects pieces from all over the run, to estimate the size of the whole.
     fn begin_judging(&mut self) {
         let of_places = &self.reader.places;
         let bytes = |piece: &Piece| of_places[piece.old.clone()].iter().map(|at| u64::from(at.bytes)).sum::<u64>();
         let whole: u64 = self.all.iter().map(bytes).sum::<u64>().max(1);
         let (mut passed, mut samples) = (0u64, Vec::new());
         for piece in &self.all {
-            // The one in the middle of each part of the bytes.
+            // The piece in the middle of each part of the bytes.
             let due = (2 * samples.len() as u64 + 1) * whole / (2 * SAMPLES as u64);
             passed += bytes(piece);
             if passed > due && samples.len() < SAMPLES {
@@ -314,10 +315,10 @@ impl Work {
         let estimate = |most: usize, beside: usize| {
             let (count, _, bytes) = of(most);
             let index = count as f64 * shrink * 48.0 + (definitions.len() + beside) as f64;
-            // Header and trailer, blocks with what pads their groups, and the footer.
+            // Header and trailer, blocks with the padding of their groups, and the footer.
             2.0 * page + bytes as f64 * ratio * 1.03 + page / 2.0 + (index / page).ceil() * page
         };
-        // A thirty-second is left to statistics of many blocks.
+        // A thirty-second is left for statistics of many blocks.
         let fits =
             |most: usize| estimate(most, room.reserved_bytes) <= (room.segment_bytes - room.segment_bytes / 32) as f64;
         let Some(most) = (1..=self.sources.len()).rev().find(|&most| fits(most)) else { return Err(Stop::NotWorthIt) };
@@ -347,8 +348,8 @@ impl Work {
         Ok(())
     }
 
-    /// Tries again with as many segments as got into the last one; false: there are no fewer, or it was tried often
-    /// enough.
+    /// Tries again with as many segments as got into the last one. Returns false if there are no fewer, or after
+    /// [`TRIES`] attempts.
     pub(super) fn try_fewer(&mut self, least: usize) -> bool {
         let (of, all) = (self.sources.len(), self.reader.pieces.len().max(1));
         let most = (of * self.reader.at / all).clamp(1, of).min(of - 1);
@@ -359,17 +360,17 @@ impl Work {
         again
     }
 
-    /// Bytes of a new segment that was begun, and will not be finished.
+    /// Returns the bytes written to a new segment that will not be finished.
     pub(super) fn wasted_bytes(&self) -> u64 {
         if let Stage::Write(output) = &self.stage { output.written_bytes } else { 0 }
     }
 
-    /// The new segment, if it was written.
+    /// Returns the new segment, if it was written.
     pub(super) fn compared(&self) -> Option<Arc<Segment>> {
         self.reader.segments.get(self.sources.len()).cloned()
     }
 
-    /// What the directory says of the new segment, which is as old as the directory says of the old ones.
+    /// Returns the directory's state of the new segment, made as new as the directory says the old ones are.
     pub(super) fn aged_as_sources(&self, mut state: SegmentState) -> SegmentState {
         for source in self.sources.iter().map(|source| *source.state.lock()) {
             state.stored.1 = state.stored.1.max(source.stored.1);
@@ -378,7 +379,7 @@ impl Work {
         state
     }
 
-    /// Begins to write into a file that was made for it.
+    /// Begins to write into a file that was created for it.
     pub(super) fn begin_output(&mut self, file: SegmentFile) {
         self.reader.begin(std::mem::take(&mut self.all));
         self.stage = Stage::Write(Box::new(Output {
@@ -389,7 +390,7 @@ impl Work {
         }));
     }
 
-    /// Writes what waits and the footer; returns the bytes written, and the segment as the writer knows it.
+    /// Writes what waits and the footer. Returns the bytes written, and the segment as the writer knows it.
     pub(super) fn finish_output(&mut self, room: &Room) -> Result<(u64, Arc<Segment>), Stop> {
         let last = self.last_blocks(room.reserved_bytes);
         let places = Some((self.sources[0].places.0, self.sources[self.sources.len() - 1].places.1));
@@ -404,13 +405,13 @@ impl Work {
         Ok((written_bytes, segment))
     }
 
-    /// What the segments together say of streams that have no block in any of them.
+    /// Returns what the segments together say of streams that have no block in any of them.
     fn last_blocks(&self, room_bytes: usize) -> LastBlocks {
         let is_in = |stream: u32| self.streams.contains_key(&stream);
         let mut all = self.last.iter().filter(|last| last.streams.0 < last.streams.1);
         let mut merged = all.next().cloned().unwrap_or_default();
         for next in all {
-            // Each covers the streams after those of the one before; all over again is nothing new.
+            // Each covers the streams after those of the one before; a new round adds nothing.
             if merged.streams.1 != next.streams.0 || merged.streams.1 == u32::MAX {
                 break;
             }
@@ -418,7 +419,8 @@ impl Work {
             merged.places.extend(next.places.iter().copied());
         }
         merged.places.retain(|(stream, _)| !is_in(*stream));
-        // A number that one of the run stands for: its stream would be in the run. Nothing is known of such.
+        // Places in a number that the run stands for are dropped: a stream there would be in the run. Nothing is known
+        // of such.
         let first = self.sources[0].places.0;
         for (_, place) in &mut merged.places {
             *place = place.filter(|(home, _)| *home < first);
@@ -460,7 +462,7 @@ impl Work {
                 row = part.block.end_row();
                 next += 1;
             }
-            // A mixed block has one instant of storing for all its parts.
+            // A mixed block has one span of storing for all its parts.
             let stored_fits = if at.block.part.is_some() {
                 at.stored.0 <= stored.0 && stored.1 <= at.stored.1
             } else {
@@ -483,7 +485,7 @@ impl Work {
         Ok(())
     }
 
-    /// Opens the next piece, and with it the block that was made of it.
+    /// Opens the next piece, and the block that was made of it, if any.
     fn open_next(&mut self, encoder: &mut Encoder, residents: &Residents) -> Result<usize, Stop> {
         let piece = &self.reader.pieces[self.reader.at];
         let stream = self.reader.places[piece.old.start].stream;
@@ -518,7 +520,7 @@ impl Work {
         Stop::Differs(format!("rows of stream {} from row {}", open.like.stream, open.like.block.first_row))
     }
 
-    /// Encodes or compares the next channel of the piece under way; behind the last one the piece is done.
+    /// Encodes or compares the next channel of the piece under way. After the last one, finishes the piece.
     fn next_channel(&mut self, encoder: &mut Encoder) -> Result<usize, Stop> {
         let Some(going) = &mut self.going else { return Ok(0) };
         let rows = going.open.rows.len();
