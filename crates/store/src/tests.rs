@@ -1,5 +1,10 @@
 //! Tests that need the fault disk or look inside.
 
+use crate::*;
+
+#[path = "../tests/kit/mod.rs"]
+pub(crate) mod kit;
+
 mod arrays;
 mod blobs;
 mod clock;
@@ -28,3 +33,9 @@ mod state;
 mod succession;
 mod threads;
 mod weighing;
+
+impl kit::Place for FaultDisk {
+    fn open_store(&self, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
+        FaultDisk::open_store(self, options, now)
+    }
+}

@@ -1,22 +1,17 @@
 //! What is counted, found missing and found twice.
 
+mod kit;
+
+use kit::*;
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
-fn open(dir: &std::path::Path) -> Store {
-    Store::open(dir, StoreOptions { log_bytes: 4 << 20, ..StoreOptions::default() }, T0).expect("opened")
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 4 << 20, ..StoreOptions::default() }
 }
 
 fn stream(store: &Store, clock: Clock, sequence_modulus: Option<u64>) -> (StreamId, ChannelIndex) {
-    let spec = StreamSpec {
-        key: StreamKey::new("fti.bay", []),
-        source: "fti".into(),
-        clock,
-        expected_period_ns: None,
-        sequence_modulus,
-        channels: vec![ChannelSpec::new("x", ChannelType::F64), ChannelSpec::new("s", ChannelType::String)],
-    };
+    let spec =
+        spec("fti.bay", [("x", ChannelType::F64), ("s", ChannelType::String)]).clock(clock).modulus(sequence_modulus);
     let (stream, indices) = store.resolve(&spec, T0).expect("resolved");
     (stream.id, indices[0])
 }
@@ -48,14 +43,10 @@ fn gaps(store: &Store) -> Vec<(String, i64, i64, u64, u64)> {
 fn send(store: &Store, stream: StreamId, x: ChannelIndex, frames: &[(u64, i64)]) -> Vec<Outcome> {
     let mut batch = FrameBatch::new();
     for &(wire, source) in frames {
-        batch.begin(FrameHead {
-            stream,
-            receive_time: T0 + source,
-            source_time: Some(T0 + source),
-            sequence: Some(wire),
-        });
-        batch.push(x, Value::F64(wire as f64));
-        batch.end();
+        batch.put_at(
+            head(stream, T0 + source).sampled(Some(T0 + source)).numbered(Some(wire)),
+            [(x, Value::F64(wire as f64))],
+        );
     }
     store.append(&batch, T0).outcomes
 }
@@ -63,7 +54,7 @@ fn send(store: &Store, stream: StreamId, x: ChannelIndex, frames: &[(u64, i64)])
 #[test]
 fn lost_frames_are_rows_and_late_ones_fill_them() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (s, x) = stream(&store, Clock::Receive, Some(1 << 32));
     send(&store, s, x, &[(0xffff_fffe, 1), (0xffff_ffff, 2), (0, 3), (11, 14), (12, 15)]);
     store.commit(T0).expect("committed");
@@ -83,7 +74,7 @@ fn lost_frames_are_rows_and_late_ones_fill_them() {
     assert_eq!(rows.iter().find(|r| r.0 == "filled").map(|r| r.4), Some(rows[0].4));
     // Sequences go on after the store was opened again.
     drop(store);
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     send(&store, s, x, &[(1, 1001), (2, 1002), (4, 1004)]);
     let counts = store.counts(s);
     assert_eq!((counts.duplicate, counts.lost, counts.stored), (1, 1, 2));
@@ -96,7 +87,7 @@ fn lost_frames_are_rows_and_late_ones_fill_them() {
 #[test]
 fn what_a_caller_found_missing_is_lost_of_its_stream() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     assert_eq!(store.recovery().last_commit, None, "a new store");
     let (s, x) = stream(&store, Clock::Receive, None);
     send(&store, s, x, &[(0, 1), (1, 2)]);
@@ -118,13 +109,13 @@ fn what_a_caller_found_missing_is_lost_of_its_stream() {
     assert_eq!(store.counts(s).lost, 47);
     // What is open says when it was last written.
     drop(store);
-    assert_eq!(open(dir.path()).recovery().last_commit, Some(T0 + 60));
+    assert_eq!(open(dir.path(), options()).recovery().last_commit, Some(T0 + 60));
 }
 
 #[test]
 fn what_fills_a_gap_names_it_after_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (s, x) = stream(&store, Clock::Receive, Some(1 << 32));
     send(&store, s, x, &[(0, 1), (10, 11)]);
     store.commit(T0).expect("committed");
@@ -133,7 +124,7 @@ fn what_fills_a_gap_names_it_after_a_restart() {
     let ids: Vec<u64> = gaps(&store).iter().map(|row| row.4).collect();
     assert_eq!(ids.len(), 2);
     drop(store);
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     send(&store, s, x, &[(5, 6), (25, 26), (15, 16), (35, 36)]);
     store.commit(T0).expect("committed");
     let rows = gaps(&store);
@@ -148,14 +139,12 @@ fn what_fills_a_gap_names_it_after_a_restart() {
 #[test]
 fn a_time_too_far_ahead_is_stored_and_counted() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (s, x) = stream(&store, Clock::Source, None);
     let day = 86_400_000_000_000;
     let mut batch = FrameBatch::new();
     for source in [T0, T0 + day, T0 + day + 1, i64::MAX - 1] {
-        batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(source), sequence: None });
-        batch.push(x, Value::F64(1.0));
-        batch.end();
+        batch.put_at(head(s, T0).sampled(Some(source)), [(x, Value::F64(1.0))]);
     }
     store.append(&batch, T0);
     let counts = store.counts(s);
@@ -171,32 +160,29 @@ fn a_retried_write_is_stored_once_over_a_clean_end() {
         let (s, x) = stream(store, Clock::Source, None);
         let mut batch = FrameBatch::new();
         for n in 0..5000 {
-            batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(T0 + n), sequence: None });
-            batch.push(x, Value::F64(n as f64 + shift));
-            batch.end();
+            batch.put_at(head(s, T0).sampled(Some(T0 + n)), [(x, Value::F64(n as f64 + shift))]);
         }
         let appended = store.append(&batch, T0);
         appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
     };
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     assert_eq!(write(&store, 0.0), 5000);
-    store.commit(T0).expect("committed");
-    while store.maintain(T0).expect("maintained") {}
+    store.upkeep(T0);
     store.close(T0).expect("closed");
     for _ in 0..2 {
-        let store = open(dir.path());
+        let store = open(dir.path(), options());
         assert!(store.recovery().clean);
         assert_eq!(write(&store, 0.0), 0);
         store.close(T0).expect("closed");
     }
     // Of another end it says nothing: here a crash came between.
     let kept = std::fs::read(dir.path().join("recent")).expect("kept over a clean end");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     assert_eq!(write(&store, 0.5), 5000);
     store.commit(T0).expect("committed");
     drop(store);
     assert_eq!(std::fs::read(dir.path().join("recent")).expect("still there"), kept);
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     assert!(!store.recovery().clean);
     assert_eq!(write(&store, 0.5), 0, "the log has these");
     store.close(T0).expect("closed");
@@ -204,19 +190,19 @@ fn a_retried_write_is_stored_once_over_a_clean_end() {
     let mut damaged = std::fs::read(dir.path().join("recent")).expect("kept");
     damaged[100] ^= 1;
     std::fs::write(dir.path().join("recent"), damaged).expect("written");
-    assert_eq!(write(&open(dir.path()), 0.5), 5000);
+    assert_eq!(write(&open(dir.path(), options()), 0.5), 5000);
 }
 
 #[test]
 fn a_retried_write_is_stored_once() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (s, x) = stream(&store, Clock::Source, None);
     let batch = |shift: f64| {
         let mut batch = FrameBatch::new();
         for n in 0..5000 {
             let time = Some(T0 + n / 2);
-            batch.begin(FrameHead { stream: s, receive_time: T0 + 9, source_time: time, sequence: None });
+            batch.begin(head(s, T0 + 9).sampled(time));
             batch.push(x, Value::F64(n as f64 + shift));
             if n % 3 == 0 {
                 batch.push(ChannelIndex(1), Value::String(&format!("text {n}")));
@@ -230,7 +216,7 @@ fn a_retried_write_is_stored_once() {
     assert_eq!(stored(&store.append(&batch(0.0), T0)), 0);
     store.commit(T0).expect("committed");
     drop(store);
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     assert_eq!(stored(&store.append(&batch(0.0), T0)), 0);
     // Same times with other values are other frames.
     assert_eq!(stored(&store.append(&batch(0.5), T0)), 5000);
@@ -244,14 +230,12 @@ fn a_retried_write_is_stored_once() {
 #[test]
 fn frames_sent_again_are_known_over_a_clean_end_and_a_kill() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut store = Some(open(dir.path()));
+    let mut store = Some(open(dir.path(), options()));
     let send = |store: &Store, from: i64| {
         let (s, x) = stream(store, Clock::Source, None);
         let mut batch = FrameBatch::new();
         for n in from..from + 100 {
-            batch.begin(FrameHead { stream: s, receive_time: T0 + n, source_time: Some(T0 + n), sequence: None });
-            batch.push(x, Value::F64(n as f64));
-            batch.end();
+            batch.put_at(head(s, T0 + n).sampled(Some(T0 + n)), [(x, Value::F64(n as f64))]);
         }
         let appended = store.append(&batch, T0 + from);
         store.commit(T0 + from).expect("committed");
@@ -267,7 +251,7 @@ fn frames_sent_again_are_known_over_a_clean_end_and_a_kill() {
             of.close(T0 + sent).expect("closed");
         }
         drop(store.take());
-        let again = store.insert(open(dir.path()));
+        let again = store.insert(open(dir.path(), options()));
         for from in (0..sent).step_by(100) {
             assert_eq!(send(again, from), 0, "{from} of {sent}, after a clean end: {clean}");
         }
@@ -279,12 +263,10 @@ fn frames_sent_again_are_known_over_a_clean_end_and_a_kill() {
 #[test]
 fn a_batch_of_duplicates_names_a_commit_that_comes() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (s, x) = stream(&store, Clock::Source, None);
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream: s, receive_time: T0, source_time: Some(T0), sequence: None });
-    batch.push(x, Value::F64(1.0));
-    batch.end();
+    batch.put_at(head(s, T0).sampled(Some(T0)), [(x, Value::F64(1.0))]);
     let durable = |commit| store.wait_committed(commit, std::time::Duration::ZERO).expect("no refusal");
     let first = store.append(&batch, T0);
     let pending = store.append(&batch, T0);

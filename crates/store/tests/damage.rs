@@ -1,44 +1,32 @@
 //! Damage of a segment that was open when the process ended, whose rows the log has no more: bytes of real files
 //! are changed, and the store opens without what lay in them.
 
+mod kit;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use kit::*;
 use strongback_store::block::headers;
 use strongback_store::block::mixed::MixedBlock;
 use strongback_store::inspect::{Depth, inspect};
 use strongback_store::segment::{GROUP_HEADER_BYTES, GroupHeader};
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const PAGE: usize = 4096;
 /// Two busy streams, and quiet ones that get into mixed blocks; the last one soon ends.
 const STREAMS: u32 = 12;
 const ENDED: u32 = STREAMS - 1;
 
+fn options() -> StoreOptions {
+    sized(1 << 20, 8 << 20)
+}
+
 type Rows = BTreeMap<u32, Vec<u64>>;
 
-fn open(dir: &Path) -> Store {
-    open_with(dir, 1 << 20)
-}
-
-fn open_with(dir: &Path, log_bytes: u64) -> Store {
-    let options =
-        StoreOptions { log_bytes, segment_bytes: 8 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() };
-    Store::open(dir, options, T0).expect("opened")
-}
-
 fn resolve(store: &Store, n: u32) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new("t", [("n".to_owned(), n.to_string())]),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::F64)],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&spec("t", [("row", ChannelType::U64), ("noise", ChannelType::F64)]).tag("n", n))
 }
 
 /// Appends frames whose value is their row.
@@ -46,10 +34,7 @@ fn append(store: &Store, stream: StreamId, next: &mut u64, rows: u64, now: i64) 
     let mut random = fastrand::Rng::with_seed(*next);
     let mut batch = FrameBatch::new();
     for n in 0..rows {
-        batch.begin(FrameHead { stream, receive_time: now + n as i64, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(*next + n));
-        batch.push(ChannelIndex(1), Value::F64(random.f64()));
-        batch.end();
+        batch.put(head(stream, now + n as i64), [Value::U64(*next + n), Value::F64(random.f64())]);
     }
     for outcome in store.append(&batch, now).outcomes {
         assert_eq!(outcome, Outcome::Stored { row: *next });
@@ -59,7 +44,7 @@ fn append(store: &Store, stream: StreamId, next: &mut u64, rows: u64, now: i64) 
 
 /// A store whose log went round several times, cut off with one open segment: the next row of each stream.
 fn store_cut_off(dir: &Path, log_bytes: u64) -> Vec<u64> {
-    let store = open_with(dir, log_bytes);
+    let store = open(dir, StoreOptions { log_bytes, ..options() });
     let ids: Vec<StreamId> = (0..STREAMS).map(|n| resolve(&store, n)).collect();
     let mut next = vec![0; ids.len()];
     for lap in 0..60 {
@@ -67,8 +52,7 @@ fn store_cut_off(dir: &Path, log_bytes: u64) -> Vec<u64> {
         for (n, id) in ids.iter().enumerate().filter(|(n, _)| lap < 3 || *n as u32 != ENDED) {
             append(&store, *id, &mut next[n], [2_000, 700].get(n).copied().unwrap_or(1), now);
         }
-        store.commit(now).expect("committed");
-        while store.maintain(now).expect("maintained") {}
+        store.upkeep(now);
     }
     assert_eq!(store.segments().iter().filter(|s| !s.sealed).count(), 1);
     assert_eq!(store.segments().len(), 1);
@@ -179,7 +163,7 @@ fn damage_and_open(damaged_at: usize, flips: &[usize], mut lost: Vec<(u32, Range
         all.insert(n as u32, (0..*next).filter(|row| !is_lost(row)).collect());
     }
 
-    let mut store = open(dir);
+    let mut store = open(dir, options());
     let report = store.recovery();
     assert_eq!(report.damaged.len(), 1, "{:?}", report.damaged);
     assert_eq!((report.damaged[0].file.as_str(), report.damaged[0].offset), (name.as_str(), damaged_at as u64));
@@ -202,7 +186,7 @@ fn damage_and_open(damaged_at: usize, flips: &[usize], mut lost: Vec<(u32, Range
         store.close(T0).expect("closed");
         is_known(dir);
         // Nothing is lost twice.
-        store = open(dir);
+        store = open(dir, options());
         assert_eq!((store.recovery().lost_rows, store.recovery().damaged.len()), (0, 0));
     }
 }
@@ -266,7 +250,7 @@ fn rows_of_a_damaged_group_that_the_log_still_has_are_not_lost() {
         let (at, blocks) = groups.last().expect("groups");
         blocks.iter().for_each(|block| bytes[block.0 + 200] ^= 1);
         std::fs::write(&path, bytes).expect("written");
-        let store = open(dir.path());
+        let store = open(dir.path(), options());
         let report = store.recovery();
         assert!(report.damaged.iter().all(|d| d.offset == *at as u64), "{report:?}");
         // The small one has some of them.

@@ -1,14 +1,16 @@
 //! Stores of a fixed size on real files and devices.
 
+mod kit;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kit::*;
 use strongback_store::inspect::{Depth, inspect};
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const SMALL: u64 = 204_800;
 
 fn small() -> FixedOptions {
@@ -19,25 +21,12 @@ fn create(path: &Path, fixed: &FixedOptions) -> Result<Store, OpenError> {
     Store::create_fixed(path, fixed, StoreOptions::default(), T0)
 }
 
-fn open(path: &Path) -> Result<Store, OpenError> {
+fn try_open(path: &Path) -> Result<Store, OpenError> {
     Store::open(path, StoreOptions::default(), T0)
 }
 
 fn stream(store: &Store, name: &str, channels: usize) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: (0..channels).map(|n| ChannelSpec::new(format!("c{n}"), ChannelType::U64)).collect(),
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
-}
-
-fn settle(store: &Store) {
-    store.commit(T0).expect("committed");
-    while store.maintain(T0).expect("maintained") {}
+    store.stream(&spec(name, (0..channels).map(|n| (format!("c{n}"), ChannelType::U64))))
 }
 
 /// What a cell holds: 8 bytes that no codec makes smaller, and that say where they belong.
@@ -53,13 +42,13 @@ fn send(store: &Store, stream: StreamId, channels: usize, rows: std::ops::Range<
         // About as many as the log takes with one commit.
         let most = if channels < 16 { 512 } else { 6_000 };
         for row in at..rows.end.min(at + most) {
-            batch.begin(FrameHead { stream, receive_time: T0 + row as i64, source_time: None, sequence: None });
+            batch.begin(head(stream, T0 + row as i64));
             (0..channels).for_each(|c| batch.push(ChannelIndex(c as u16), Value::U64(cell(row, c))));
             batch.end();
         }
         let outcomes = store.offer(&batch, T0 + at as i64).outcomes;
         at += outcomes.iter().take_while(|o| matches!(o, Outcome::Stored { .. })).count() as u64;
-        settle(store);
+        store.upkeep(T0);
         assert_eq!(store.refusal(), None);
     }
 }
@@ -112,7 +101,7 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
         if laps % 2 == 0 {
             // A cut: everything that was acknowledged is there.
             drop(store);
-            store = open(&path).expect("opened again");
+            store = try_open(&path).expect("opened again");
             assert!(!store.recovery().clean && store.recovery().torn_bytes == 0);
         }
         let present = rows(&store, s, channels);
@@ -140,7 +129,7 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
     assert!(counted <= next - first && counted * 10 > (next - first) * 8, "{counted} of {}", next - first);
     assert!(found.to_string().contains("slots of"), "{found}");
     // What the close sealed may have needed a slot.
-    let present = rows(&open(&path).expect("opened again"), s, channels);
+    let present = rows(&try_open(&path).expect("opened again"), s, channels);
     assert!(
         present.end == next && (present.start - first) * 8 * (channels as u64) <= slot_bytes,
         "{present:?}, {first}"
@@ -175,8 +164,8 @@ fn a_file_that_cannot_be_its_store_says_why() {
     let error = create(&path, &small()).err().expect("there already").to_string();
     assert!(error.contains("there already"), "{error}");
 
-    let store = open(&path).expect("opened");
-    let error = open(&path).err().expect("in use");
+    let store = try_open(&path).expect("opened");
+    let error = try_open(&path).err().expect("in use");
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     let origin = store.origin();
     store.close(T0).expect("closed");
@@ -184,15 +173,15 @@ fn a_file_that_cannot_be_its_store_says_why() {
     // A copy has another inode.
     let copy = folder.path().join("copy");
     std::fs::copy(&path, &copy).expect("copied");
-    let error = open(&copy).err().expect("a copy");
+    let error = try_open(&copy).err().expect("a copy");
     assert!(matches!(error, OpenError::Copied { origin: o, .. } if o == origin), "{error}");
     let adopted = Store::adopt(&copy).expect("adopted");
-    let store = open(&copy).expect("a store of its own");
+    let store = try_open(&copy).expect("a store of its own");
     assert!(store.origin() == adopted && adopted != origin);
     send(&store, s, 2, 3_000..12_000);
     assert_eq!(rows(&store, s, 2).end, 12_000);
     drop(store);
-    assert_eq!(rows(&open(&copy).expect("opened"), s, 2).end, 12_000);
+    assert_eq!(rows(&try_open(&copy).expect("opened"), s, 2).end, 12_000);
 
     // One damaged first page is survived, and told by `verify`.
     let good = std::fs::read(&path).expect("read");
@@ -207,7 +196,7 @@ fn a_file_that_cannot_be_its_store_says_why() {
         with(&damaged);
         let found = inspect(&path, Depth::Footers).expect("inspected");
         assert!(found.damage.iter().any(|d| d.offset == copy as u64 && d.file == "first page"), "{found}");
-        let store = open(&path).expect("the other copy");
+        let store = try_open(&path).expect("the other copy");
         assert_eq!(rows(&store, s, 2).end, 3_000);
         store.close(T0).expect("closed");
     }
@@ -217,7 +206,7 @@ fn a_file_that_cannot_be_its_store_says_why() {
         bytes[40] ^= 1;
         bytes[4096 + offset] ^= 1;
         with(&bytes);
-        open(&path).err().expect("both copies are damaged")
+        try_open(&path).err().expect("both copies are damaged")
     };
     let error = damaged(40);
     let text = error.to_string();
@@ -229,7 +218,7 @@ fn a_file_that_cannot_be_its_store_says_why() {
     let mut newer = good.clone();
     newer[8] = 9;
     with(&newer);
-    let error = open(&path).err().expect("newer");
+    let error = try_open(&path).err().expect("newer");
     assert!(matches!(&error, OpenError::Newer { found, .. } if found.contains('9')), "{error}");
     let mut newer = good.clone();
     for copy in [0, 4096] {
@@ -238,23 +227,23 @@ fn a_file_that_cannot_be_its_store_says_why() {
         newer[copy + 4092..copy + 4096].copy_from_slice(&crc.to_le_bytes());
     }
     with(&newer);
-    let error = open(&path).err().expect("newer");
+    let error = try_open(&path).err().expect("newer");
     assert!(matches!(&error, OpenError::Newer { found, .. } if found.contains("0x80")), "{error}");
 
     // Cut short: by a byte, by half, to nothing.
     for len in [SMALL - 1, SMALL / 2, 4096, 100, 0] {
         with(&good[..len as usize]);
-        let error = open(&path).err().expect("cut short");
+        let error = try_open(&path).err().expect("cut short");
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
         let text = error.to_string();
         let made_with = len >= 4096;
         assert_eq!(text.contains(&format!("made with {SMALL} bytes, and only {len} are there")), made_with, "{text}");
     }
     with(&good);
-    assert_eq!(rows(&open(&path).expect("as before"), s, 2).end, 3_000);
+    assert_eq!(rows(&try_open(&path).expect("as before"), s, 2).end, 3_000);
     // Something else is not taken for one, nor written to.
     std::fs::write(&copy, b"a letter").expect("written");
-    let error = open(&copy).err().expect("no store").to_string();
+    let error = try_open(&copy).err().expect("no store").to_string();
     assert!(error.contains("not a store of a fixed size"), "{error}");
     assert_eq!(std::fs::read(&copy).expect("read"), b"a letter");
     // With leave it is.
@@ -284,7 +273,7 @@ fn sizes_that_do_not_work_are_refused_before_a_byte_is_written() {
 fn damage_in_a_slot_is_named_and_the_rest_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, s) = closed(folder.path());
-    let store = open(&path).expect("opened");
+    let store = try_open(&path).expect("opened");
     send(&store, s, 2, 3_000..20_000);
     let whole = rows(&store, s, 2);
     store.close(T0).expect("closed");
@@ -297,7 +286,7 @@ fn damage_in_a_slot_is_named_and_the_rest_is_read() {
     file.write_all_at(&[byte[0] ^ 0x10], slots + 4096 + 500).expect("written");
     let found = inspect(&path, Depth::Everything).expect("inspected");
     assert!(!found.is_sound() && found.damage.iter().all(|d| d.file.starts_with("segment-")), "{found}");
-    let store = open(&path).expect("opened");
+    let store = try_open(&path).expect("opened");
     let scanned: Vec<_> = store.view().scan(Scan::all(s, vec![ChannelIndex(0)])).collect();
     let read: u64 = scanned.iter().flatten().map(|b| b.len() as u64).sum();
     assert!(read < whole.end - whole.start && read * 2 > whole.end - whole.start);
@@ -359,12 +348,12 @@ fn a_block_device_is_a_store() {
     // All of it.
     let store = create(path, &FixedOptions { size_bytes: 0, ..FixedOptions::new(1 << 20) }).expect("a new store");
     let s = stream(&store, "t", 4);
-    assert!(matches!(open(path), Err(OpenError::InUse { .. })));
+    assert!(matches!(try_open(path), Err(OpenError::InUse { .. })));
     send(&store, s, 4, 0..200_000);
     let kept = rows(&store, s, 4);
     assert!(kept.start > 0 && store.stats().disk_bytes == 1 << 20);
     drop(store);
-    let store = open(path).expect("opened after a cut");
+    let store = try_open(path).expect("opened after a cut");
     assert_eq!(rows(&store, s, 4), kept);
     store.close(T0).expect("closed");
     let found = inspect(path, Depth::Everything).expect("inspected");
@@ -372,10 +361,10 @@ fn a_block_device_is_a_store() {
     let error = create(path, &FixedOptions::new(0)).err().expect("it holds a store").to_string();
     assert!(error.contains("holds something"), "{error}");
     device.resize(900 << 10);
-    let error = open(path).err().expect("smaller than before").to_string();
+    let error = try_open(path).err().expect("smaller than before").to_string();
     assert!(error.contains("made with 1048576 bytes, and only 921600 are there"), "{error}");
     device.resize(1 << 20);
-    let store = open(path).expect("as before");
+    let store = try_open(path).expect("as before");
     // What was in the log became a block at the close, for which the oldest segment may have gone.
     let left = rows(&store, s, 4);
     assert!(
@@ -390,5 +379,5 @@ fn a_block_device_is_a_store() {
     let s = stream(&store, "other", 4);
     send(&store, s, 4, 0..30_000);
     drop(store);
-    assert_eq!(rows(&open(path).expect("opened"), s, 4).end, 30_000);
+    assert_eq!(rows(&try_open(path).expect("opened"), s, 4).end, 30_000);
 }

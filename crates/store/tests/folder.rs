@@ -1,24 +1,25 @@
 //! Folders of real file systems.
 
+mod kit;
+
 use std::path::Path;
 
-use strongback_store::{OpenError, Refusal, Store, StoreOptions};
+use kit::*;
+use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
-fn open(path: &Path) -> Result<Store, OpenError> {
+fn try_open(path: &Path) -> Result<Store, OpenError> {
     Store::open(path, StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() }, T0)
 }
 
 #[test]
 fn a_lock_that_was_removed_admits_no_second_writer() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(dir.path()).expect("opened");
+    let store = try_open(dir.path()).expect("opened");
     std::fs::remove_file(dir.path().join("lock")).expect("removed");
-    assert!(matches!(open(dir.path()), Err(OpenError::InUse { .. })));
+    assert!(matches!(try_open(dir.path()), Err(OpenError::InUse { .. })));
     store.close(T0).expect("closed");
     // A clone lives on, and the folder is free.
-    open(dir.path()).expect("opened").close(T0).expect("closed");
+    try_open(dir.path()).expect("opened").close(T0).expect("closed");
 }
 
 #[test]
@@ -26,7 +27,7 @@ fn a_folder_that_is_gone_is_told_and_nothing_is_made_in_its_place() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("a/b/store");
     for moved in [false, true] {
-        let store = open(&path).expect("made, with the folders above");
+        let store = try_open(&path).expect("made, with the folders above");
         if moved {
             std::fs::rename(&path, dir.path().join("elsewhere")).expect("moved");
         } else {
@@ -43,7 +44,7 @@ fn a_folder_that_is_gone_is_told_and_nothing_is_made_in_its_place() {
         std::fs::create_dir(&path).expect("an empty folder, as of a disk that is not mounted");
         assert!(Store::reopen(&path, store.origin(), options.clone(), T0).is_err());
         assert_eq!(std::fs::read_dir(&path).expect("a folder").count(), 0);
-        let other = open(&path).expect("another store");
+        let other = try_open(&path).expect("another store");
         let refused = Store::reopen(&path, store.origin(), options.clone(), T0).err().expect("it is another");
         assert!(matches!(refused, OpenError::Gone { .. }), "{refused}");
         let origin = other.origin();

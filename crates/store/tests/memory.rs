@@ -1,15 +1,17 @@
 //! Memory is bounded, in bytes that the store has allocated: alone in its process, so that all of them are its own.
 
+mod kit;
+
 use std::alloc::System;
 use std::sync::{Mutex, PoisonError};
 
+use kit::*;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use strongback_store::*;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const STREAMS: usize = 100_000;
 /// The whole: open blocks, streams and channels.
 const ALL_BYTES_MAX: usize = 160 << 20;
@@ -33,11 +35,6 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-fn settle(store: &Store) {
-    store.commit(T0).expect("committed");
-    while store.maintain(T0).expect("maintained") {}
-}
-
 fn check(store: &Store, before: (usize, usize), what: &str) {
     let all = allocated_bytes() - before.0;
     let open = store.stats().open_bytes as usize;
@@ -59,41 +56,32 @@ fn a_hundred_thousand_streams_fit_in_160_mb() {
     let dir = tempfile::tempdir().expect("a folder");
     let options = StoreOptions { max_bytes: Some(1 << 40), ..StoreOptions::default() };
     let before = (allocated_bytes(), resident_bytes());
-    let store = Store::open(dir.path(), options.clone(), T0).expect("a new store");
+    let store = open(dir.path(), &options);
     let mut batch = FrameBatch::new();
     for n in 0..STREAMS {
-        let spec = StreamSpec {
-            key: StreamKey::new(
-                "quiet",
-                [("n".to_owned(), n.to_string()), ("host".to_owned(), format!("h{}", n % 100))],
-            ),
-            source: "test".into(),
-            clock: Clock::Source,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("value", ChannelType::F64)],
-        };
+        let spec = spec("quiet", [("value", ChannelType::F64)])
+            .tag("n", n)
+            .tag("host", format!("h{}", n % 100))
+            .clock(Clock::Source);
         let (stream, indices) = store.resolve(&spec, T0).expect("resolved");
         batch.clear();
         for lap in 0..4 {
-            batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: Some(T0 + lap), sequence: None });
-            batch.push(indices[0], Value::F64(n as f64));
-            batch.end();
+            batch.put_at(head(stream.id, T0).sampled(Some(T0 + lap)), [(indices[0], Value::F64(n as f64))]);
         }
         let appended = store.append(&batch, T0);
-        assert!(appended.outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{:?}", appended.outcomes);
+        assert!(appended.outcomes.iter().all(is_stored), "{:?}", appended.outcomes);
         // As often as a server does: what a commit needs is not a stream's.
         if n % 500 == 0 {
-            settle(&store);
+            store.upkeep(T0);
         }
     }
     drop(batch);
-    settle(&store);
+    store.upkeep(T0);
     check(&store, before, "as it grew");
     drop(store);
     // The same from the checkpoint and the log.
     let store = Store::open(dir.path(), options, T0).expect("the store again");
-    settle(&store);
+    store.upkeep(T0);
     check(&store, before, "opened again");
     assert_eq!(store.catalog().streams.len(), STREAMS);
 }
@@ -103,16 +91,8 @@ fn a_blob_of_any_size_is_a_chunk_in_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a folder");
     let options = StoreOptions { log_bytes: 1 << 20, max_bytes: Some(2 << 30), ..StoreOptions::default() };
-    let store = Store::open(dir.path(), options, T0).expect("a new store");
-    let spec = StreamSpec {
-        key: StreamKey::new("camera", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("image", ChannelType::Blob)],
-    };
-    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let store = open(dir.path(), options);
+    let stream = store.stream(&spec("camera", [("image", ChannelType::Blob)]));
     let piece: Vec<u8> = (0..100_003u32).map(|n| (n % 251) as u8).collect();
     let before = allocated_bytes();
     let mut most = 0;

@@ -1,55 +1,38 @@
 //! Segments that are gone, emptied, cut, swapped or too many: verify names each, opening notices without reading them,
 //! tells the loss once, and what is left is read.
 
+mod kit;
+
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
+use kit::*;
 use strongback_store::inspect::{Depth, inspect};
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const SEGMENTS: usize = 5;
 
-fn open(dir: &Path) -> Store {
-    let options = StoreOptions {
-        log_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        max_bytes: Some(1 << 30),
-        settle: false,
-        ..StoreOptions::default()
-    };
-    Store::open(dir, options, T0).expect("opened")
+fn options() -> StoreOptions {
+    StoreOptions { settle: false, ..sized(1 << 20, 64 << 10) }
 }
 
 fn stream(store: &Store, name: &str) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&counting(name))
 }
 
 /// A store that ended cleanly with several sealed segments: of `a` in all, of `b` in the last alone.
 fn filled(dir: &Path) -> u64 {
-    let store = open(dir);
+    let store = open(dir, options());
     let (a, b) = (stream(&store, "a"), stream(&store, "b"));
     let (mut rows, mut random) = (0, fastrand::Rng::with_seed(1));
     while store.segments().iter().filter(|s| s.sealed).count() < SEGMENTS {
         let mut batch = FrameBatch::new();
         for id in [Some(a), (rows == 40_000).then_some(b)].into_iter().flatten().cycle().take(1_000) {
-            batch.begin(FrameHead { stream: id, receive_time: T0 + rows as i64, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U64(rows));
-            batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
-            batch.end();
+            batch.put(head(id, T0 + rows as i64), [Value::U64(rows), Value::U64(random.u64(..))]);
             rows += u64::from(id == a);
         }
         store.append(&batch, T0);
-        store.commit(T0).expect("committed");
-        while store.maintain(T0).expect("kept up") {}
+        store.upkeep(T0);
     }
     store.close(T0).expect("closed");
     rows
@@ -143,7 +126,7 @@ fn a_segment_that_is_not_what_was_sealed_is_named_told_once_and_the_rest_is_read
             }
             let mut before = None;
             for opening in 0..3 {
-                let store = open(dir.path());
+                let store = open(dir.path(), options());
                 let report = store.recovery();
                 let named: Vec<&str> = report.damaged.iter().map(|d| d.file.as_str()).collect();
                 assert_eq!(named, [victim_name.as_str()], "{case}, opening {opening}");
@@ -165,7 +148,7 @@ fn a_segment_that_is_not_what_was_sealed_is_named_told_once_and_the_rest_is_read
             }
             // The file is put back: all is there again.
             std::fs::write(&victim, kept).expect("written");
-            let store = open(dir.path());
+            let store = open(dir.path(), options());
             assert!(store.recovery().damaged.is_empty(), "{case}: {:?}", store.recovery().damaged);
             let (left, errors) = rows(&store, stream(&store, "a"));
             assert!(errors.is_empty() && left.iter().copied().eq(0..total), "{case}: {} of {total}", left.len());
@@ -195,7 +178,7 @@ fn what_no_checkpoint_lists_and_what_changed_places_is_named() {
             assert!(found.damage.iter().any(|d| d.file == name(file)), "{depth:?}: {:?}", found.damage);
         }
     }
-    let store = open(dir.path());
+    let store = open(dir.path(), options());
     let (left, errors) = rows(&store, stream(&store, "a"));
     assert!(left.is_sorted() && !left.is_empty());
     let named = |file: &PathBuf| {

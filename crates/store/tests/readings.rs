@@ -1,12 +1,14 @@
 //! Intervals, weights, values at an instant and on a grid, against a walk through a list of all that is stored.
 
+mod kit;
+
 use std::ops::Range;
 
 use fastrand::Rng;
+use kit::*;
 use strongback_store::codec::stats::Sample;
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const STEP: i64 = 1_000;
 
 fn options() -> StoreOptions {
@@ -58,15 +60,7 @@ fn feeds(store: &Store) -> Vec<Feed> {
     .into_iter()
     .map(|(name, clock, reduced, sequenced, every)| {
         let channels = channels(reduced);
-        let spec = StreamSpec {
-            key: StreamKey::new(name, []),
-            source: "test".into(),
-            clock,
-            expected_period_ns: None,
-            sequence_modulus: sequenced.then_some(1 << 32),
-            channels: channels.clone(),
-        };
-        let id = store.resolve(&spec, T0).expect("resolved").0.id;
+        let id = store.stream(&spec(name, channels.clone()).clock(clock).modulus(sequenced.then_some(1 << 32)));
         Feed { name, clock, sequenced, every, id, channels, sequence: 0, walk: 50.0 }
     })
     .collect()
@@ -77,7 +71,7 @@ fn push(feed: &mut Feed, random: &mut Rng, time: i64, batch: &mut FrameBatch) {
     let source_time = (feed.clock == Clock::Source).then(|| if late { time - random.i64(1..200_000) } else { time });
     feed.sequence += if random.u16(0..400) == 0 { random.u64(2..9) } else { 1 };
     let sequence = feed.sequenced.then_some(feed.sequence);
-    batch.begin(FrameHead { stream: feed.id, receive_time: time, source_time, sequence });
+    batch.begin(head(feed.id, time).sampled(source_time).numbered(sequence));
     feed.walk = (feed.walk + (random.f64() - 0.5) * 2.0).clamp(0.0, 100.0);
     let walk = feed.walk;
     for (n, channel) in feed.channels.iter().enumerate() {
@@ -333,17 +327,12 @@ fn check(store: &Store, feed: &Feed, random: &mut Rng, what: &str) {
     }
 }
 
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
-}
-
 #[test]
 fn they_are_what_a_walk_through_a_list_finds() {
     for seed in 0..4 {
         let mut random = Rng::with_seed(seed);
         let dir = tempfile::tempdir().expect("a folder");
-        let mut store = Store::open(dir.path(), options(), T0).expect("a new store");
+        let mut store = open(dir.path(), options());
         let mut feeds = feeds(&store);
         let (mut batch, mut time) = (FrameBatch::new(), T0);
         for turn in 0..6_000usize {
@@ -357,7 +346,7 @@ fn they_are_what_a_walk_through_a_list_finds() {
                 store.append(&batch, time);
                 batch.clear();
                 if turn % 1_000 < 500 {
-                    settle(&store, time);
+                    store.upkeep(time);
                 }
             }
             if turn == 900 || turn == 3_500 || turn == 5_999 {
@@ -377,23 +366,22 @@ fn they_are_what_a_walk_through_a_list_finds() {
 #[test]
 fn blocks_wholly_inside_are_answered_from_statistics() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
-    let spec = |name: &str, sequence_modulus, reduction| StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus,
-        channels: vec![
-            ChannelSpec { reduction, ..ChannelSpec::new("x", ChannelType::F64) },
-            ChannelSpec::new("y", ChannelType::I32),
-        ],
+    let store = open(dir.path(), StoreOptions::default());
+    let spec = |name: &str, sequence_modulus, reduction| {
+        spec(
+            name,
+            vec![
+                ChannelSpec { reduction, ..ChannelSpec::new("x", ChannelType::F64) },
+                ChannelSpec::new("y", ChannelType::I32),
+            ],
+        )
+        .modulus(sequence_modulus)
     };
     let streams = [
-        store.resolve(&spec("plain", None, Reduction::None), T0).expect("resolved").0.id,
-        store.resolve(&spec("sequenced", Some(1 << 32), Reduction::None), T0).expect("resolved").0.id,
-        store.resolve(&spec("lossy", None, Reduction::Deadband { bound: 0.9 }), T0).expect("resolved").0.id,
-        store.resolve(&spec("holes", Some(1 << 32), Reduction::None), T0).expect("resolved").0.id,
+        store.stream(&spec("plain", None, Reduction::None)),
+        store.stream(&spec("sequenced", Some(1 << 32), Reduction::None)),
+        store.stream(&spec("lossy", None, Reduction::Deadband { bound: 0.9 })),
+        store.stream(&spec("holes", Some(1 << 32), Reduction::None)),
     ];
     let (mut batch, mut random, rows) = (FrameBatch::new(), Rng::with_seed(5), 60_000i64);
     for n in 0..rows {
@@ -401,15 +389,15 @@ fn blocks_wholly_inside_are_answered_from_statistics() {
             // Of the last one a frame is missing before every third, also where a block begins.
             let lost = if stream == streams[3] { n as u64 / 3 } else { u64::from(n > 30_000) };
             let sequence = Some(n as u64 + lost);
-            batch.begin(FrameHead { stream, receive_time: T0 + n * STEP, source_time: None, sequence });
-            batch.push(ChannelIndex(0), Value::F64(random.f64() * 3.0));
-            batch.push(ChannelIndex(1), Value::I32(n as i32));
-            batch.end();
+            batch.put(
+                head(stream, T0 + n * STEP).numbered(sequence),
+                [Value::F64(random.f64() * 3.0), Value::I32(n as i32)],
+            );
         }
         if n % 2_000 == 1_999 {
             store.append(&batch, T0);
             batch.clear();
-            settle(&store, T0);
+            store.upkeep(T0);
         }
     }
     let (view, span) = (store.view(), T0 + 10_500..T0 + 59_990 * STEP);

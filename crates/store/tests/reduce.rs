@@ -1,28 +1,16 @@
 //! The reduction of a channel against a naive one over every value, and what it decodes.
 
+mod kit;
+
+use kit::*;
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 4 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(4 << 20, 256 << 10)
 }
 
 fn resolve(store: &Store, table: &str, clock: Clock, channels: &[(&str, ChannelType)]) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new(table, []),
-        source: "test".into(),
-        clock,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: channels.iter().map(|(name, kind)| ChannelSpec::new(*name, *kind)).collect(),
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
-}
-
-fn settle(store: &Store) {
-    store.commit(T0).expect("committed");
-    while store.maintain(T0).expect("maintained") {}
+    store.stream(&spec(table, channels).clock(clock))
 }
 
 /// What stands for the values of a bucket, from all of them.
@@ -150,7 +138,7 @@ fn a_reduction_is_that_of_every_value() {
     for seed in 0..3 {
         let mut random = fastrand::Rng::with_seed(seed);
         let dir = tempfile::tempdir().expect("a folder");
-        let mut store = Store::open(dir.path(), options(), T0).expect("a new store");
+        let mut store = open(dir.path(), options());
         // Times that ascend, and times of a source: late ones, now and then a whole stretch from long ago.
         let streams = [
             resolve(&store, "sorted", Clock::Receive, &kinds),
@@ -166,7 +154,7 @@ fn a_reduction_is_that_of_every_value() {
                     1 => Some(time - random.i64(0..if row % 5_000 < 2_000 { 90_000 } else { 1 })),
                     _ => Some(T0 + (row as i64 % 6_000) * 1_000 + row as i64 / 6_000),
                 };
-                batch.begin(FrameHead { stream, receive_time: time, source_time, sequence: None });
+                batch.begin(head(stream, time).sampled(source_time));
                 for (channel, (_, kind)) in kinds.iter().enumerate() {
                     // A type that becomes wider: what was stored before is narrower.
                     let kind = if *kind == ChannelType::I16 && row > 9_000 { ChannelType::I64 } else { *kind };
@@ -179,7 +167,7 @@ fn a_reduction_is_that_of_every_value() {
                 batch.end();
             }
             if row == 9_000 {
-                assert!(store.append(&batch, T0).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+                assert!(store.append(&batch, T0).outcomes.iter().all(is_stored));
                 batch.clear();
                 let mut wider = kinds;
                 wider[4].1 = ChannelType::I64;
@@ -188,14 +176,14 @@ fn a_reduction_is_that_of_every_value() {
                 }
             }
             if row % 500 == 499 {
-                assert!(store.append(&batch, T0).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+                assert!(store.append(&batch, T0).outcomes.iter().all(is_stored));
                 batch.clear();
-                settle(&store);
+                store.upkeep(T0);
             }
         }
         if seed == 1 {
             store.close(T0).expect("closed");
-            store = Store::open(dir.path(), options(), T0).expect("opened again");
+            store = open(dir.path(), options());
         }
         blocks += store.segments().iter().map(|s| s.blocks).sum::<u64>() * kinds.len() as u64;
         let view = store.view();
@@ -226,19 +214,20 @@ fn a_reduction_is_that_of_every_value() {
 #[test]
 fn only_the_blocks_at_the_edges_of_buckets_are_decoded_and_a_spike_is_never_lost() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), options(), T0).expect("a new store");
+    let store = open(dir.path(), options());
     let stream = resolve(&store, "t", Clock::Receive, &[("x", ChannelType::F64)]);
     let (mut random, mut batch, rows) = (fastrand::Rng::with_seed(4), FrameBatch::new(), 300_000i64);
     // The first and last row, and some in the middle of a block, are spikes of one sample.
     let spikes: Vec<i64> = (0..20).map(|n| n * (rows - 1) / 19).collect();
     for n in 0..rows {
-        batch.begin(FrameHead { stream, receive_time: T0 + n * 1_000, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::F64(if spikes.contains(&n) { 1e9 + n as f64 } else { random.f64() }));
-        batch.end();
+        batch.put(
+            head(stream, T0 + n * 1_000),
+            [Value::F64(if spikes.contains(&n) { 1e9 + n as f64 } else { random.f64() })],
+        );
         if n % 5_000 == 4_999 {
             store.append(&batch, T0);
             batch.clear();
-            settle(&store);
+            store.upkeep(T0);
         }
     }
     let (view, blocks) = (store.view(), store.segments().iter().map(|s| s.blocks).sum::<u64>());
@@ -262,20 +251,18 @@ fn only_the_blocks_at_the_edges_of_buckets_are_decoded_and_a_spike_is_never_lost
 #[test]
 fn values_of_one_instant_have_a_last_one() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), options(), T0).expect("a new store");
+    let store = open(dir.path(), options());
     let stream = resolve(&store, "calls", Clock::Receive, &[("x", ChannelType::F64)]);
     let mut batch = FrameBatch::new();
     for call in 0..200i64 {
         batch.clear();
         for n in 0..100 {
             let receive_time = T0 + call / 20 * 1_000;
-            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::F64((call * 100 + n) as f64));
-            batch.end();
+            batch.put(head(stream, receive_time), [Value::F64((call * 100 + n) as f64)]);
         }
         store.append(&batch, T0);
     }
-    settle(&store);
+    store.upkeep(T0);
     store.close(T0).expect("sealed");
     drop(store);
     let store = Store::open(dir.path(), options(), T0 + 1).expect("opened again");

@@ -1,23 +1,10 @@
 //! Channels with a reduction: how they are defined, what is refused, and that the definition is kept.
 
+mod kit;
+
+use kit::*;
 use strongback_store::inspect::{self, Depth};
 use strongback_store::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
-
-fn spec(channels: &[(&str, ChannelType, Reduction)]) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new("car", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: channels
-            .iter()
-            .map(|&(name, kind, reduction)| ChannelSpec { reduction, ..ChannelSpec::new(name, kind) })
-            .collect(),
-    }
-}
 
 const CAR: [(&str, ChannelType, Reduction); 5] = [
     ("rpm", ChannelType::F32, Reduction::Deadband { bound: 50.0 }),
@@ -44,22 +31,20 @@ fn a_definition_is_kept_over_crash_and_end_and_in_the_footer() {
         (Reduction::Step, Interpolation::Hold),
         (Reduction::None, Interpolation::Linear),
     ];
-    let store = Store::open(dir.path(), options.clone(), T0).expect("a new store");
-    let (stream, indices) = store.resolve(&spec(&CAR), T0).expect("resolved");
+    let store = open(dir.path(), &options);
+    let (stream, indices) = store.resolve(&spec("car", &CAR), T0).expect("resolved");
     assert_eq!(reductions(&store), want);
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
-    batch.push(indices[0], Value::F32(900.0));
-    batch.end();
+    batch.put_at(head(stream.id, T0), [(indices[0], Value::F32(900.0))]);
     store.append(&batch, T0);
     store.commit(T0).expect("committed");
     // Not closed: the definition comes back from the log.
     drop(store);
-    let store = Store::open(dir.path(), options.clone(), T0).expect("opened");
+    let store = open(dir.path(), &options);
     assert_eq!(reductions(&store), want);
     store.close(T0).expect("closed");
     drop(store);
-    let store = Store::open(dir.path(), options, T0).expect("opened");
+    let store = open(dir.path(), options);
     assert_eq!(reductions(&store), want);
     drop(store);
     let found = inspect::inspect(dir.path(), Depth::Everything).expect("inspected");
@@ -73,14 +58,14 @@ fn a_definition_is_kept_over_crash_and_end_and_in_the_footer() {
 #[test]
 fn what_cannot_be_meant_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
+    let store = open(dir.path(), StoreOptions::default());
     for (kind, reduction, word) in [
         (ChannelType::Bool, Reduction::Deadband { bound: 1.0 }, "bool"),
         (ChannelType::String, Reduction::SwingingDoor { bound: 1.0 }, "string"),
         (ChannelType::F64, Reduction::Deadband { bound: -0.5 }, "zero or more"),
         (ChannelType::F64, Reduction::SwingingDoor { bound: f64::NAN }, "finite"),
     ] {
-        let error = store.resolve(&spec(&[("x", kind, reduction)]), T0).expect_err("refused");
+        let error = store.resolve(&spec("car", &[("x", kind, reduction)]), T0).expect_err("refused");
         assert!(error.to_string().contains("stream car, channel x"), "{error}");
         assert!(error.to_string().contains(word), "{error}");
         assert_eq!(error.reason(), "bad_reduction");
@@ -91,8 +76,8 @@ fn what_cannot_be_meant_is_refused_by_name() {
 #[test]
 fn a_channel_keeps_its_reduction() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
-    let one = |reduction| spec(&[("x", ChannelType::I16, reduction)]);
+    let store = open(dir.path(), StoreOptions::default());
+    let one = |reduction| spec("car", &[("x", ChannelType::I16, reduction)]);
     store.resolve(&one(Reduction::None), T0).expect("without");
     // One that has none may get one; who asks for none asks for no change.
     store.resolve(&one(Reduction::SwingingDoor { bound: 2.0 }), T0).expect("with");
@@ -103,6 +88,6 @@ fn a_channel_keeps_its_reduction() {
         assert!(error.to_string().contains("recorded with swinging_door(2)"), "{error}");
     }
     // Its type widens as any other's.
-    store.resolve(&spec(&[("x", ChannelType::I64, Reduction::None)]), T0).expect("wider");
+    store.resolve(&spec("car", &[("x", ChannelType::I64, Reduction::None)]), T0).expect("wider");
     assert_eq!(reductions(&store), [(Reduction::SwingingDoor { bound: 2.0 }, Interpolation::Linear)]);
 }

@@ -1,39 +1,24 @@
 //! Damage of every kind to every file of a store: looking at it, opening it, reading and repairing it never panic and
 //! never give a wrong value, each names what is damaged, and repair keeps every row that is in an undamaged block.
 
+mod kit;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use kit::*;
 use strongback_store::block::headers;
 use strongback_store::block::mixed::MixedBlock;
 use strongback_store::inspect::{Depth, inspect};
 use strongback_store::segment::{GROUP_HEADER_BYTES, GroupHeader, SegmentHeader};
 use strongback_store::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const PAGE: usize = 4096;
 const NAMES: [&str; 4] = ["busy", "second", "quiet", "text"];
 
 fn options() -> StoreOptions {
-    StoreOptions {
-        log_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        max_bytes: Some(1 << 30),
-        settle: false,
-        ..StoreOptions::default()
-    }
-}
-
-fn spec(name: &str) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-    }
+    StoreOptions { settle: false, ..sized(1 << 20, 64 << 10) }
 }
 
 /// What a row holds.
@@ -46,17 +31,14 @@ type Rows = BTreeMap<usize, BTreeSet<u64>>;
 
 /// Fills a store; some rows of the last commits are in the log alone. Returns the rows of each stream.
 fn fill(store: &Store, laps: u64) -> Rows {
-    let ids: Vec<StreamId> = NAMES.iter().map(|name| store.resolve(&spec(name), T0).expect("resolved").0.id).collect();
+    let ids: Vec<StreamId> = NAMES.iter().map(|name| store.stream(&counting(*name))).collect();
     let mut next = [0u64; NAMES.len()];
     for lap in 0..laps {
         let mut batch = FrameBatch::new();
         for (stream, id) in ids.iter().enumerate() {
             for _ in 0..[400, 100, 1, 7][stream] {
                 let time = T0 + lap as i64 * 1_000_000 + next[stream] as i64;
-                batch.begin(FrameHead { stream: *id, receive_time: time, source_time: None, sequence: None });
-                batch.push(ChannelIndex(0), Value::U64(next[stream]));
-                batch.push(ChannelIndex(1), Value::U64(noise(stream, next[stream])));
-                batch.end();
+                batch.put(head(*id, time), [Value::U64(next[stream]), Value::U64(noise(stream, next[stream]))]);
                 next[stream] += 1;
             }
         }
@@ -64,8 +46,7 @@ fn fill(store: &Store, laps: u64) -> Rows {
         for outcome in store.offer(&batch, now).outcomes {
             assert!(matches!(outcome, Outcome::Stored { .. }), "{outcome:?}");
         }
-        store.commit(now).expect("committed");
-        while store.maintain(now).expect("kept up") {}
+        store.upkeep(now);
     }
     next.iter().enumerate().map(|(stream, next)| (stream, (0..*next).collect())).collect()
 }
@@ -175,9 +156,7 @@ fn check(path: &Path, (least, all): (&Rows, &Rows), harmed: &[String], case: &st
             let id = store.catalog().streams.iter().next().map(|stream| stream.id);
             if let Some(stream) = id {
                 let mut batch = FrameBatch::new();
-                batch.begin(FrameHead { stream, receive_time: T0, source_time: None, sequence: None });
-                batch.push(ChannelIndex(0), Value::U64(0));
-                batch.end();
+                batch.put(head(stream, T0), [Value::U64(0)]);
                 let outcome = store.append(&batch, T0).outcomes.remove(0);
                 assert!(matches!(outcome, Outcome::Rejected(_)), "{case}: {outcome:?}");
             }
@@ -240,7 +219,7 @@ struct Original {
 
 fn original(laps: u64, clean: bool) -> Original {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), options(), T0).expect("opened");
+    let store = open(dir.path(), options());
     let rows = fill(&store, laps);
     let streams = streams(&store);
     if clean {
@@ -369,14 +348,12 @@ fn a_store_that_is_whole_comes_back_whole() {
         let into = dir.path().join("new");
         let report = repair(dir.path(), &into, T0).expect("repaired");
         assert!(report.is_whole() && report.newest_checkpoint, "{report:?}");
-        let store = Store::open(&into, options(), T0).expect("opened");
+        let store = open(&into, options());
         assert_eq!(rows_of(&store, "whole").0, original.rows);
         // It goes on where it was.
-        let id = store.resolve(&spec(NAMES[0]), T0).expect("resolved").0.id;
+        let id = store.stream(&counting(NAMES[0]));
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: id, receive_time: T0, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(0));
-        batch.end();
+        batch.put(head(id, T0), [Value::U64(0)]);
         let row = original.rows[&0].len() as u64;
         assert_eq!(store.append(&batch, T0).outcomes, [Outcome::Stored { row }]);
     }
@@ -408,7 +385,7 @@ fn a_store_that_may_not_be_written_is_read() {
     }
     // A writer has it alone.
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), options(), T0).expect("opened");
+    let store = open(dir.path(), options());
     let refused = Store::open_read_only(dir.path(), options(), T0).err().expect("in use");
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
     drop(store);
@@ -468,25 +445,21 @@ fn sequences_go_on_where_they_were() {
     let dir = tempfile::tempdir().expect("a folder");
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
     let send = |store: &Store, sequences: &mut dyn Iterator<Item = u64>| {
-        let spec = StreamSpec { sequence_modulus: Some(1 << 32), ..spec("numbered") };
-        let id = store.resolve(&spec, T0).expect("resolved").0.id;
+        let id = store.stream(&counting("numbered").modulus(Some(1 << 32)));
         let mut batch = FrameBatch::new();
         for sequence in sequences {
-            batch.begin(FrameHead { stream: id, receive_time: T0, source_time: None, sequence: Some(sequence) });
-            batch.push(ChannelIndex(0), Value::U64(sequence));
-            batch.end();
+            batch.put(head(id, T0).numbered(Some(sequence)), [Value::U64(sequence)]);
         }
         let outcomes = store.append(&batch, T0).outcomes;
-        store.commit(T0).expect("committed");
-        while store.maintain(T0).expect("kept up") {}
+        store.upkeep(T0);
         (outcomes, store.counts(id))
     };
-    let store = Store::open(&old, options(), T0).expect("opened");
+    let store = open(&old, options());
     send(&store, &mut (100..400).filter(|sequence| *sequence != 350));
     store.close(T0).expect("closed");
     let report = repair(&old, &new, T0).expect("repaired");
     assert!(report.is_whole(), "{report:?}");
-    let store = Store::open(&new, options(), T0).expect("opened");
+    let store = open(&new, options());
     let (outcomes, counts) = send(&store, &mut [360, 350, 400].into_iter());
     assert_eq!(outcomes, [Outcome::Duplicate, Outcome::Stored { row: 299 }, Outcome::Stored { row: 300 }]);
     assert_eq!((counts.filled, counts.open_before, counts.duplicate), (1, 1, 1), "{counts:?}");

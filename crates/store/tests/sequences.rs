@@ -1,11 +1,10 @@
 //! Sequences across starts, kills and settle: what was never seen is stored, what was seen is a duplicate, and time over
 //! which frames are missing counts the same wherever the rows lie.
 
-use strongback_store::*;
+mod kit;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-const MS: i64 = 1_000_000;
-const SECOND: i64 = 1_000_000_000;
+use kit::*;
+use strongback_store::*;
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -17,15 +16,8 @@ fn options() -> StoreOptions {
     }
 }
 
-fn spec(name: &str, clock: Clock) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "fti".into(),
-        clock,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 16),
-        channels: vec![ChannelSpec::new("x", ChannelType::F64), ChannelSpec::new("n", ChannelType::I32)],
-    }
+fn sequenced(name: &str, clock: Clock) -> StreamSpec {
+    spec(name, [("x", ChannelType::F64), ("n", ChannelType::I32)]).clock(clock).modulus(Some(1 << 16))
 }
 
 /// How an opening ends.
@@ -48,7 +40,7 @@ struct Bench {
 impl Bench {
     fn new(options: StoreOptions) -> Bench {
         let dir = tempfile::tempdir().expect("a folder");
-        let store = Store::open(dir.path(), options.clone(), T0).expect("opened");
+        let store = open(dir.path(), &options);
         Bench { dir, options, store: Some(store), now: T0 }
     }
 
@@ -57,7 +49,7 @@ impl Bench {
     }
 
     fn stream(&self, name: &str, clock: Clock) -> (StreamId, Vec<ChannelIndex>) {
-        let (stream, indices) = self.store().resolve(&spec(name, clock), self.now).expect("resolved");
+        let (stream, indices) = self.store().resolve(&sequenced(name, clock), self.now).expect("resolved");
         (stream.id, indices)
     }
 
@@ -67,12 +59,7 @@ impl Bench {
         let mut batch = FrameBatch::new();
         for wire in wires {
             self.now += MS;
-            batch.begin(FrameHead {
-                stream,
-                receive_time: self.now,
-                source_time: Some(source + wire as i64 * MS),
-                sequence: Some(wire),
-            });
+            batch.begin(head(stream, self.now).sampled(Some(source + wire as i64 * MS)).numbered(Some(wire)));
             batch.push(channels[0], Value::F64(wire as f64));
             // Not in every frame: so that frames are missing before rows without it, also at the ends of blocks.
             if !wire.is_multiple_of(3) {
@@ -84,8 +71,7 @@ impl Bench {
     }
 
     fn upkeep(&self) {
-        self.store().commit(self.now).expect("committed");
-        while self.store().maintain(self.now).expect("upkeep") {}
+        self.store().upkeep(self.now);
     }
 
     fn end(&mut self, end: End) {
@@ -288,25 +274,20 @@ fn a_small_store_remembers_what_it_has_room_for() {
     let mut next = 0;
     for round in 0..6 {
         let of = store.as_ref().expect("open");
-        let (stream, channels) = of.resolve(&spec("fti", Clock::Receive), now).expect("resolved");
+        let (stream, channels) = of.resolve(&sequenced("fti", Clock::Receive), now).expect("resolved");
         let send = |wires: &[u64], now: i64| -> Vec<bool> {
             let mut outcomes = Vec::new();
             for few in wires.chunks(20) {
                 let mut batch = FrameBatch::new();
                 for &wire in few {
                     let source = Some(T0 + wire as i64 * MS);
-                    batch.begin(FrameHead {
-                        stream: stream.id,
-                        receive_time: now,
-                        source_time: source,
-                        sequence: Some(wire),
-                    });
-                    batch.push(channels[0], Value::F64(wire as f64));
-                    batch.end();
+                    batch.put_at(
+                        head(stream.id, now).sampled(source).numbered(Some(wire)),
+                        [(channels[0], Value::F64(wire as f64))],
+                    );
                 }
                 outcomes.extend(stored(&of.append(&batch, now).outcomes));
-                of.commit(now).expect("committed");
-                while of.maintain(now).expect("upkeep") {}
+                of.upkeep(now);
             }
             outcomes
         };

@@ -1,27 +1,21 @@
 //! Small stores of a fixed size take whatever is offered to them again after a commit and its upkeep: a log that is full is
 //! never the end.
 
-use strongback_store::*;
+mod kit;
 
-const T0: i64 = 1_790_000_000_000_000_000;
+use kit::*;
+use strongback_store::*;
 
 /// A car's snapshots: each element with a reduction, so that the newest frame is held.
 fn car() -> StreamSpec {
-    let deadband = |name: &str, kind, bound| ChannelSpec {
-        reduction: Reduction::Deadband { bound },
-        ..ChannelSpec::new(name, kind)
-    };
-    let step = |name: &str, kind| ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new(name, kind) };
-    StreamSpec {
-        key: StreamKey::new("CarSnapshots", []),
-        channels: vec![
-            deadband("rpm", ChannelType::F32, 50.0),
-            deadband("speed", ChannelType::F32, 5.0),
-            step("passengers", ChannelType::U8),
-            step("driving", ChannelType::Bool),
-        ],
-        ..spec(0, 0)
-    }
+    let deadband = |bound| Reduction::Deadband { bound };
+    let channels = [
+        ("rpm", ChannelType::F32, deadband(50.0)),
+        ("speed", ChannelType::F32, deadband(5.0)),
+        ("passengers", ChannelType::U8, Reduction::Step),
+        ("driving", ChannelType::Bool, Reduction::Step),
+    ];
+    spec("CarSnapshots", channels)
 }
 
 #[test]
@@ -38,23 +32,15 @@ fn frames_with_reductions_are_taken_too() {
             store.resolve(&car(), T0).expect("resolved");
             write_definition(&store);
             let store = reopened(store, &region, &fixed);
-            let id = store.resolve(&car(), T0).expect("resolved").0.id;
+            let id = store.stream(&car());
             // Beside it one whose frames all get a row: what is held must not keep the log from going round.
-            let plain = store.resolve(&spec(1, 1), T0).expect("resolved").0.id;
+            let plain = store.stream(&floats(1, 1));
             let mut batch = FrameBatch::new();
             for row in 0..1_200 {
                 if row % 3 > 0 {
-                    let (receive_time, source_time, sequence) = (T0 + row * 100_000_000, None, None);
-                    batch.begin(FrameHead { stream: plain, receive_time, source_time, sequence });
-                    batch.push(ChannelIndex(0), Value::F64(row as f64 / 7.0));
-                    batch.end();
+                    batch.put(head(plain, T0 + row * 100_000_000), [Value::F64(row as f64 / 7.0)]);
                 }
-                batch.begin(FrameHead {
-                    stream: id,
-                    receive_time: T0 + row * 100_000_000,
-                    source_time: None,
-                    sequence: None,
-                });
+                batch.begin(head(id, T0 + row * 100_000_000));
                 let step = (row / moving) as f32;
                 batch.push(ChannelIndex(0), Value::F32(step * 100.0));
                 batch.push(ChannelIndex(1), Value::F32(step * 10.0));
@@ -66,8 +52,7 @@ fn frames_with_reductions_are_taken_too() {
                 &store,
                 batch,
                 || {
-                    store.commit(T0).expect("committed");
-                    while store.maintain(T0).expect("kept up") {}
+                    store.upkeep(T0);
                 },
                 &case,
             );
@@ -79,34 +64,20 @@ fn frames_with_reductions_are_taken_too() {
     }
 }
 
-fn spec(stream: usize, channels: usize) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(format!("s{stream}"), []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: (0..channels).map(|n| ChannelSpec::new(format!("c{n}"), ChannelType::F64)).collect(),
-    }
+fn floats(stream: usize, channels: usize) -> StreamSpec {
+    spec(format!("s{stream}"), (0..channels).map(|n| (format!("c{n}"), ChannelType::F64)))
 }
 
 /// What `store create` writes into the store's own table.
 fn write_definition(store: &Store) {
-    let channels =
-        vec![ChannelSpec::new("version", ChannelType::U32), ChannelSpec::new("statement", ChannelType::String)];
-    let spec = StreamSpec { key: StreamKey::new("strongback.definitions", []), channels, ..spec(0, 0) };
+    let spec = spec("strongback.definitions", [("version", ChannelType::U32), ("statement", ChannelType::String)]);
     let (stream, channels) = store.resolve_own(&spec, T0).expect("resolved");
     let mut batch = FrameBatch::new();
     for statement in 0..3 {
-        batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
-        batch.push(channels[0], Value::U32(1));
-        batch.push(
-            channels[1],
-            Value::String(&format!("CREATE STREAM s{statement} WITH ID {statement} {{ }} {:200}", "")),
-        );
-        batch.end();
+        let text = format!("CREATE STREAM s{statement} WITH ID {statement} {{ }} {:200}", "");
+        batch.put_at(head(stream.id, T0), [(channels[0], Value::U32(1)), (channels[1], Value::String(&text))]);
     }
-    assert!(store.append(&batch, T0).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+    assert!(store.append(&batch, T0).outcomes.iter().all(is_stored));
     store.commit(T0).expect("committed");
 }
 
@@ -151,18 +122,12 @@ fn what_the_log_has_no_room_for_is_taken_after_a_commit_and_its_upkeep() {
             let case = format!("{} bytes, {streams} streams of {channels}", fixed.size_bytes);
             let region = MemoryRegion::new(fixed.size_bytes as usize);
             let store = Store::in_memory(&region, &fixed, StoreOptions::default(), T0).expect("made");
-            (0..streams).for_each(|n| drop(store.resolve(&spec(n, channels), T0).expect("resolved")));
+            (0..streams).for_each(|n| drop(store.resolve(&floats(n, channels), T0).expect("resolved")));
             let store = reopened(store, &region, &fixed);
-            let ids: Vec<StreamId> =
-                (0..streams).map(|n| store.resolve(&spec(n, channels), T0).expect("resolved").0.id).collect();
+            let ids: Vec<StreamId> = (0..streams).map(|n| store.stream(&floats(n, channels))).collect();
             let mut batch = FrameBatch::new();
             for row in 0..1_200 {
-                batch.begin(FrameHead {
-                    stream: ids[row % streams],
-                    receive_time: T0 + row as i64,
-                    source_time: None,
-                    sequence: None,
-                });
+                batch.begin(head(ids[row % streams], T0 + row as i64));
                 for channel in 0..channels {
                     batch.push(ChannelIndex(channel as u16), Value::F64((row * 17 + channel) as f64 / 7.0));
                 }
@@ -172,8 +137,7 @@ fn what_the_log_has_no_room_for_is_taken_after_a_commit_and_its_upkeep() {
                 &store,
                 batch,
                 || {
-                    store.commit(T0).expect("committed");
-                    while store.maintain(T0).expect("kept up") {}
+                    store.upkeep(T0);
                 },
                 &case,
             );

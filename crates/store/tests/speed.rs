@@ -1,30 +1,24 @@
 //! Figures of the store alone, one thread appending, committing each 50 ms and maintaining in between:
 //! `cargo test -p strongback-store --release --test speed -- --ignored --nocapture`. No assertion about time.
 
+mod kit;
+
 use std::time::{Duration, Instant};
 
+use kit::*;
 use strongback_store::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 /// Appends for a second of CPU; `streams` streams of `channels` channels, `frames` frames a batch.
 fn ingest(name: &str, streams: usize, channels: usize, kind: ChannelType, clock: Clock) {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
+    let store = open(dir.path(), StoreOptions::default());
     let ids: Vec<StreamId> = (0..streams)
         .map(|n| {
-            let spec = StreamSpec {
-                key: StreamKey::new(
-                    "bench",
-                    [("n".to_owned(), n.to_string()), ("host".to_owned(), format!("h{}", n % 7))],
-                ),
-                source: "bench".into(),
-                clock,
-                expected_period_ns: None,
-                sequence_modulus: None,
-                channels: (0..channels).map(|c| ChannelSpec::new(format!("c{c}"), kind)).collect(),
-            };
-            store.resolve(&spec, T0).expect("resolved").0.id
+            let spec = spec("bench", (0..channels).map(|c| (format!("c{c}"), kind)))
+                .tag("n", n)
+                .tag("host", format!("h{}", n % 7))
+                .clock(clock);
+            store.stream(&spec)
         })
         .collect();
     let mut batch = FrameBatch::new();
@@ -42,7 +36,7 @@ fn ingest(name: &str, streams: usize, channels: usize, kind: ChannelType, clock:
             time += 1000;
             let stream = ids[(rows as usize + n) % streams];
             let source_time = (clock == Clock::Source).then_some(time);
-            batch.begin(FrameHead { stream, receive_time: time, source_time, sequence: None });
+            batch.begin(head(stream, time).sampled(source_time));
             for c in 0..channels {
                 let value = random.u16(0..4096) as f64 * 0.125;
                 batch.push(
@@ -110,16 +104,8 @@ fn append() {
 /// A new store with a stream of so many f32.
 fn one_stream(channels: u16) -> (tempfile::TempDir, Store, StreamId) {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions::default(), T0).expect("a new store");
-    let spec = StreamSpec {
-        key: StreamKey::new("bench", []),
-        source: "bench".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: (0..channels).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F32)).collect(),
-    };
-    let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    let store = open(dir.path(), StoreOptions::default());
+    let id = store.stream(&spec("bench", (0..channels).map(|c| (format!("c{c}"), ChannelType::F32))));
     (dir, store, id)
 }
 
@@ -131,14 +117,13 @@ fn reduce_a_channel() {
     let rows = 10_000_000i64;
     for n in 0..rows {
         let receive_time = T0 + n * 1_000_000 + random.i64(0..1_000);
-        batch.begin(FrameHead { stream: id, receive_time, source_time: None, sequence: None });
+        batch.begin(head(id, receive_time));
         (0..8).for_each(|c| batch.push(ChannelIndex(c), Value::F32(random.u16(0..4096) as f32 * 0.125)));
         batch.end();
         if n % 4_000 == 3_999 {
             store.append(&batch, T0);
             batch.clear();
-            store.commit(T0).expect("committed");
-            while store.maintain(T0).expect("maintained") {}
+            store.upkeep(T0);
         }
     }
     let blocks = store.segments().iter().map(|s| s.blocks).sum::<u64>();
@@ -167,13 +152,12 @@ fn read_the_newest() {
     let mut batch = FrameBatch::new();
     for n in 0..6000i64 {
         batch.clear();
-        batch.begin(FrameHead { stream: id, receive_time: T0 + n * 20_000_000, source_time: None, sequence: None });
+        batch.begin(head(id, T0 + n * 20_000_000));
         (0..100).for_each(|c| batch.push(ChannelIndex(c), Value::F32(n as f32)));
         batch.end();
         store.append(&batch, T0);
         if n % 100 == 0 {
-            store.commit(T0).expect("committed");
-            while store.maintain(T0).expect("maintained") {}
+            store.upkeep(T0);
         }
     }
     let end = T0 + 6000 * 20_000_000;

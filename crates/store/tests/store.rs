@@ -1,28 +1,18 @@
 //! The store through its face, on a real folder.
 
+mod kit;
+
 use std::time::Duration;
 
+use kit::*;
 use strongback_store::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 fn small() -> StoreOptions {
     StoreOptions { log_bytes: 4 << 20, ..StoreOptions::default() }
 }
 
-fn spec(table: &str, tag: &str, channels: &[(&str, ChannelType)]) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, [("acu".to_owned(), tag.to_owned())]),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: channels.iter().map(|(n, t)| ChannelSpec::new(*n, *t)).collect(),
-    }
-}
-
-fn head(stream: StreamId, time: i64) -> FrameHead {
-    FrameHead { stream, receive_time: time, source_time: None, sequence: None }
+fn acu(table: &str, tag: &str, channels: &[(&str, ChannelType)]) -> StreamSpec {
+    spec(table, channels).tag("acu", tag)
 }
 
 fn rows_of(view: &View, stream: StreamId, columns: &[ChannelIndex]) -> Vec<(u64, i64, Vec<Option<String>>)> {
@@ -40,10 +30,10 @@ fn rows_of(view: &View, stream: StreamId, columns: &[ChannelIndex]) -> Vec<(u64,
 #[test]
 fn every_type_comes_back_after_reopening() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), small(), T0).expect("a new store");
+    let store = open(dir.path(), small());
     let names = ChannelType::ALL.map(ChannelType::name);
     let all: Vec<(&str, ChannelType)> = names.iter().map(|n| &**n).zip(ChannelType::ALL).collect();
-    let (stream, indices) = store.resolve(&spec("every.type", "1", &all), T0).expect("resolved");
+    let (stream, indices) = store.resolve(&acu("every.type", "1", &all), T0).expect("resolved");
     let values: [&[Value]; 2] = [
         &[
             Value::Bool(true),
@@ -106,7 +96,7 @@ fn every_type_comes_back_after_reopening() {
     let origin = store.origin();
     drop(store);
     for (opening, clean) in [(2, false), (3, true)] {
-        let store = Store::open(dir.path(), small(), T0).expect("reopened");
+        let store = open(dir.path(), small());
         let report = store.recovery();
         assert_eq!((store.origin(), store.epoch(), report.clean), (origin, opening, clean));
         let stream = store.catalog().streams[0].clone();
@@ -119,7 +109,7 @@ fn every_type_comes_back_after_reopening() {
 #[test]
 fn layouts_grow_and_widen_exactly() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), small(), T0).expect("a new store");
+    let store = open(dir.path(), small());
     let push = |store: &Store, stream: StreamId, cells: &[(ChannelIndex, Value)]| {
         let mut batch = FrameBatch::new();
         batch.begin(head(stream, T0));
@@ -127,16 +117,16 @@ fn layouts_grow_and_widen_exactly() {
         batch.end();
         store.append(&batch, T0).outcomes
     };
-    let (s, a) = store.resolve(&spec("t", "1", &[("x", ChannelType::I8), ("time", ChannelType::Bool)]), T0).expect("a");
+    let (s, a) = store.resolve(&acu("t", "1", &[("x", ChannelType::I8), ("time", ChannelType::Bool)]), T0).expect("a");
     assert_eq!(s.layout.channels[1].name, "time_field");
     push(&store, s.id, &[(a[0], Value::I8(-5))]);
-    let (s, b) = store.resolve(&spec("t", "1", &[("y", ChannelType::F32), ("x", ChannelType::U16)]), T0).expect("b");
+    let (s, b) = store.resolve(&acu("t", "1", &[("y", ChannelType::F32), ("x", ChannelType::U16)]), T0).expect("b");
     assert_eq!(
         (b.clone(), s.layout.channels[0].channel_type),
         (vec![ChannelIndex(2), ChannelIndex(0)], ChannelType::I32)
     );
     push(&store, s.id, &[(b[1], Value::U16(65_535)), (b[0], Value::F32(1.5))]);
-    let (s, c) = store.resolve(&spec("t", "1", &[("x", ChannelType::String)]), T0).expect("c");
+    let (s, c) = store.resolve(&acu("t", "1", &[("x", ChannelType::String)]), T0).expect("c");
     assert_eq!(s.layout.channels[c[0].0 as usize].name, "x_string");
     let bad = push(&store, s.id, &[(a[0], Value::String("no"))]);
     assert!(matches!(&bad[0], Outcome::Rejected(r) if r.reason() == "bad_type"), "{bad:?}");
@@ -148,7 +138,7 @@ fn layouts_grow_and_widen_exactly() {
     assert_eq!(store.counts(s.id), Counts { received: 3, stored: 2, rejected: 1, points: 3, ..Counts::default() });
     store.commit(T0).expect("committed");
     drop(store);
-    let store = Store::open(dir.path(), small(), T0).expect("reopened");
+    let store = open(dir.path(), small());
     assert_eq!(store.catalog().streams[0].layout, s.layout);
     assert_eq!(rows_of(&store.view(), s.id, &columns), rows);
 }
@@ -156,13 +146,11 @@ fn layouts_grow_and_widen_exactly() {
 #[test]
 fn a_view_stays_as_it_was_taken() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), small(), T0).expect("a new store");
-    let (s, i) = store.resolve(&spec("t", "1", &[("x", ChannelType::I64)]), T0).expect("resolved");
+    let store = open(dir.path(), small());
+    let (s, i) = store.resolve(&acu("t", "1", &[("x", ChannelType::I64)]), T0).expect("resolved");
     let append = |n: i64| {
         let mut batch = FrameBatch::new();
-        batch.begin(head(s.id, T0 + n));
-        batch.push(i[0], Value::I64(n));
-        batch.end();
+        batch.put_at(head(s.id, T0 + n), [(i[0], Value::I64(n))]);
         store.append(&batch, T0)
     };
     (0..100).for_each(|n| drop(append(n)));
@@ -180,7 +168,7 @@ fn a_view_stays_as_it_was_taken() {
 #[test]
 fn a_folder_in_use_newer_copied_or_damaged_says_so() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), small(), T0).expect("a new store");
+    let store = open(dir.path(), small());
     let error = Store::open(dir.path(), small(), T0).err().expect("in use");
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     let origin = store.origin();
@@ -220,13 +208,11 @@ fn a_folder_in_use_newer_copied_or_damaged_says_so() {
 #[test]
 fn a_full_log_pushes_back() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), StoreOptions { log_bytes: 1 << 20, ..small() }, T0).expect("a new store");
-    let (s, i) = store.resolve(&spec("t", "1", &[("x", ChannelType::I64)]), T0).expect("resolved");
+    let store = open(dir.path(), StoreOptions { log_bytes: 1 << 20, ..small() });
+    let (s, i) = store.resolve(&acu("t", "1", &[("x", ChannelType::I64)]), T0).expect("resolved");
     let mut batch = FrameBatch::new();
     for n in 0..20_000 {
-        batch.begin(head(s.id, T0 + n));
-        batch.push(i[0], Value::I64(n));
-        batch.end();
+        batch.put_at(head(s.id, T0 + n), [(i[0], Value::I64(n))]);
     }
     let appended = store.append(&batch, T0);
     let refused = appended.outcomes.iter().filter(|o| **o == Outcome::Rejected(Reject::Refused(Refusal::LogFull)));
@@ -246,8 +232,8 @@ fn a_full_log_pushes_back() {
 #[test]
 fn a_reduction_hides_no_spike() {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = Store::open(dir.path(), small(), T0).expect("a new store");
-    let (s, i) = store.resolve(&spec("t", "1", &[("x", ChannelType::F64)]), T0).expect("resolved");
+    let store = open(dir.path(), small());
+    let (s, i) = store.resolve(&acu("t", "1", &[("x", ChannelType::F64)]), T0).expect("resolved");
     let mut batch = FrameBatch::new();
     for n in 0..5000 {
         batch.begin(head(s.id, T0 + n));
@@ -278,20 +264,17 @@ fn a_clock_that_runs_backwards_loses_nothing() {
         let (mut now, mut sent) = (T0, Vec::new());
         for opening in 0..4 {
             let store = Store::open(&path, options(), now).expect("opened");
-            let (s, i) = store.resolve(&spec("t", "1", &[("x", ChannelType::I64)]), now).expect("resolved");
+            let (s, i) = store.resolve(&acu("t", "1", &[("x", ChannelType::I64)]), now).expect("resolved");
             for step in 0..6 {
                 let mut batch = FrameBatch::new();
                 for _ in 0..500 {
                     now += 1_000_000;
-                    batch.begin(head(s.id, now));
-                    batch.push(i[0], Value::I64(sent.len() as i64));
-                    batch.end();
+                    batch.put_at(head(s.id, now), [(i[0], Value::I64(sent.len() as i64))]);
                     sent.push(now);
                 }
                 let stored = store.append(&batch, now).outcomes;
-                assert!(stored.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{stored:?}");
-                store.commit(now).expect("committed");
-                while store.maintain(now).expect("maintained") {}
+                assert!(stored.iter().all(is_stored), "{stored:?}");
+                store.upkeep(now);
                 if step % 3 == 1 {
                     now -= 86_400_000_000_000;
                 }

@@ -9,9 +9,9 @@ use super::*;
 use crate::disk::unreadable::ReadBy;
 use crate::disk::{DiskFile, PAGE_BYTES};
 use crate::repair::overlay::ReadFiles;
-use crate::{ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, StreamKey, StreamSpec};
+use crate::tests::kit::*;
+use crate::{ChannelType, FrameBatch};
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const ROWS: u64 = 30_000;
 
 /// Folder with an unreadable page in one of its files.
@@ -60,27 +60,16 @@ fn options() -> StoreOptions {
 
 fn fill(path: &Path) {
     let store = Store::open(path, options(), T0).expect("made");
-    let spec = StreamSpec {
-        key: StreamKey::new("t", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
-    };
-    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let stream = store.stream(&spec("t", [("x", ChannelType::F64)]));
     let mut random = fastrand::Rng::with_seed(7);
     for first in (0..ROWS).step_by(500) {
         let mut batch = FrameBatch::new();
         for row in first..first + 500 {
             let receive_time = T0 + row as i64 * 1_000_000;
-            batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::F64(random.f64()));
-            batch.end();
+            batch.put(head(stream, receive_time), [Value::F64(random.f64())]);
         }
         store.append(&batch, T0);
-        store.commit(T0).expect("committed");
-        while store.maintain(T0).expect("upkeep") {}
+        store.upkeep(T0);
     }
     store.close(T0).expect("closed");
 }

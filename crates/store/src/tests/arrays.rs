@@ -1,24 +1,11 @@
 //! Arrays: what they take, what is read of them, and what damage costs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::disk::fault::FaultDisk;
 use crate::model::array::put_elements;
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
-
-pub(super) fn spec(table: &str, kinds: &[(&str, ChannelType)]) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: kinds.iter().map(|(name, kind)| ChannelSpec::new(*name, *kind)).collect(),
-    }
-}
 
 fn fixed(element: ElementType, length: usize) -> ChannelType {
     ChannelType::Array(ArrayType::fixed(element, length).expect("a length"))
@@ -28,13 +15,8 @@ fn variable(element: ElementType) -> ChannelType {
     ChannelType::Array(ArrayType::variable(element))
 }
 
-fn open(disk: &FaultDisk) -> Store {
-    let options = StoreOptions { log_bytes: 8 << 20, max_bytes: Some(1 << 40), ..StoreOptions::default() };
-    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
-}
-
-fn head(stream: StreamId, time: i64) -> FrameHead {
-    FrameHead { stream, receive_time: time, source_time: None, sequence: None }
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 8 << 20, max_bytes: Some(1 << 40), ..StoreOptions::default() }
 }
 
 /// Appends one frame; commits and tries again where the log is full.
@@ -47,16 +29,11 @@ fn append(store: &Store, head: FrameHead, fill: impl Fn(&mut FrameBatch)) {
         match &store.append(&batch, head.receive_time).outcomes[0] {
             Outcome::Stored { .. } => return,
             Outcome::Rejected(Reject::Refused(Refusal::LogFull)) => {
-                settle(store, head.receive_time);
+                store.upkeep(head.receive_time);
             }
             other => panic!("{other:?}"),
         }
     }
-}
-
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
 }
 
 /// A waveform of 12 bits with noise, as a digitiser gives it.
@@ -73,7 +50,7 @@ fn wave(random: &mut fastrand::Rng, frame: usize, length: usize) -> Vec<f32> {
 fn the_history_of_one_element_reads_a_few_percent_of_the_arrays() {
     for length in [512, 4_096, 65_536] {
         let disk = FaultDisk::new(1);
-        let store = open(&disk);
+        let store = open(&disk, options());
         let kinds = [("temperature", ChannelType::F64), ("wave", fixed(ElementType::F32, length))];
         let (stream, channels) = store.resolve(&spec("adc", &kinds), T0).expect("resolved");
         let mut random = fastrand::Rng::with_seed(length as u64);
@@ -88,7 +65,7 @@ fn the_history_of_one_element_reads_a_few_percent_of_the_arrays() {
             sent.push(wave);
         }
         store.close(T0 + 1).expect("closed");
-        let store = open(&disk);
+        let store = open(&disk, options());
         let view = store.view();
         let counted = |scan: Scan| {
             // The footers first: they are the same for both.
@@ -132,7 +109,7 @@ fn the_history_of_one_element_reads_a_few_percent_of_the_arrays() {
 #[test]
 fn a_damaged_tile_is_found_and_the_others_are_read() {
     let (disk, length) = (FaultDisk::new(1), 16_384);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let (stream, channels) = store.resolve(&spec("adc", &[("wave", fixed(ElementType::U64, length))]), T0).unwrap();
     let mut random = fastrand::Rng::with_seed(3);
     for frame in 0..8 {
@@ -144,7 +121,7 @@ fn a_damaged_tile_is_found_and_the_others_are_read() {
     let name = "segment-000000000001.sbs";
     // Somewhere in the middle of the only block.
     disk.rot(name, 500_000, 0x55);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let view = store.view();
     let of = |element: u32| {
         let elements = vec![ElementRange { channel: channels[0], elements: element..element + 1 }];
@@ -163,7 +140,7 @@ fn a_damaged_tile_is_found_and_the_others_are_read() {
 #[test]
 fn arrays_of_another_length_or_type_are_rejected_with_their_reason() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let kinds = [("s", fixed(ElementType::F32, 4)), ("w", variable(ElementType::I16)), ("x", ChannelType::F64)];
     let (stream, channels) = store.resolve(&spec("t", &kinds), T0).expect("resolved");
     let rejected = |fill: &dyn Fn(&mut FrameBatch)| {
@@ -207,7 +184,7 @@ fn arrays_of_another_length_or_type_are_rejected_with_their_reason() {
 #[test]
 fn arrays_that_can_never_fit_are_refused_at_their_definition() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let most = fixed(ElementType::F64, ARRAY_LENGTH_MAX);
     store.resolve(&spec("one", &[("a", most)]), T0).expect("half a MiB");
     let refused = store.resolve(&spec("two", &[("a", most), ("b", most)]), T0).expect_err("more than 1 MiB");
@@ -224,7 +201,7 @@ fn arrays_that_can_never_fit_are_refused_at_their_definition() {
     for frame in 0..500i64 {
         append(&store, head(stream.id, T0 + frame), |batch| batch.push_array(channels[0], &[frame as f32; 512]));
     }
-    settle(&store, T0 + 500);
+    store.upkeep(T0 + 500);
     let rows: usize = store.view().scan(Scan::all(stream.id, channels)).map(|b| b.expect("reads").len()).sum();
     // Of the frames that go round at least the three newest segments are there.
     assert!(rows > 3 * 14, "{rows}");
@@ -233,11 +210,11 @@ fn arrays_that_can_never_fit_are_refused_at_their_definition() {
 #[test]
 fn the_longest_arrays_come_back_bit_by_bit() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let kinds =
         [("f", variable(ElementType::F64)), ("u", variable(ElementType::U64)), ("b", variable(ElementType::Bool))];
     let specs: Vec<_> = kinds.iter().map(|kind| spec(kind.0, std::slice::from_ref(kind))).collect();
-    let streams: Vec<_> = specs.iter().map(|spec| store.resolve(spec, T0).expect("resolved").0.id).collect();
+    let streams: Vec<_> = specs.iter().map(|spec| store.stream(spec)).collect();
     let mut random = fastrand::Rng::with_seed(5);
     let odd = [f64::NAN, f64::from_bits(0x7ff8_dead_beef_0001), -0.0, f64::INFINITY, f64::MIN_POSITIVE, 1e-310, 0.1];
     let mut sent = Vec::new();
@@ -277,22 +254,22 @@ fn the_longest_arrays_come_back_bit_by_bit() {
     store.commit(T0 + 10).expect("committed");
     drop(store);
     // From the log, and then from blocks.
-    let store = open(&disk);
+    let store = open(&disk, options());
     check(&store);
     store.close(T0 + 11).expect("closed");
-    check(&open(&disk));
+    check(&open(&disk, options()));
 }
 
 #[test]
 fn a_stream_of_arrays_is_sealed_by_its_bytes() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let (stream, channels) = store.resolve(&spec("t", &[("w", fixed(ElementType::F64, 8_192))]), T0).expect("resolved");
     let mut random = fastrand::Rng::with_seed(9);
     for frame in 0..200i64 {
         let noise: Vec<f64> = (0..8_192).map(|_| random.f64()).collect();
         append(&store, head(stream.id, T0 + frame), |batch| batch.push_array(channels[0], &noise));
-        settle(&store, T0 + frame);
+        store.upkeep(T0 + frame);
         // 64 KiB each: a chunk is full at 512 KiB, three make a block due.
         assert!(store.stats().open_bytes < 4 << 20, "{} bytes open after {frame} frames", store.stats().open_bytes);
     }
@@ -303,7 +280,7 @@ fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
     let disk = FaultDisk::new(1);
     // All of it fits the log, so that the clean end finds it at once.
     let options = StoreOptions { log_bytes: 64 << 20, max_bytes: Some(1 << 40), ..StoreOptions::default() };
-    let store = Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened");
+    let store = open(&disk, &options);
     let noise = {
         let mut random = fastrand::Rng::with_seed(7);
         (0..60_000).map(|_| random.u8(b'a'..=b'z')).collect::<Vec<u8>>()
@@ -312,8 +289,7 @@ fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
     let mut streams = Vec::new();
     for n in 0..600 {
         let kind = if n % 2 == 0 { variable(ElementType::U8) } else { ChannelType::String };
-        let spec = StreamSpec { key: StreamKey::new("t", [("n".into(), n.to_string())]), ..spec("t", &[("w", kind)]) };
-        let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+        let stream = store.stream(&spec("t", [("w", kind)]).tag("n", n));
         append(&store, head(stream, T0 + n), |batch| match n % 2 {
             0 => batch.push_array(ChannelIndex(0), &noise),
             _ => batch.push(ChannelIndex(0), Value::String(&text)),
@@ -323,7 +299,7 @@ fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
     assert!(store.stats().open_bytes > 32 << 20, "{} bytes", store.stats().open_bytes);
     // 18 MB of arrays and as much text, a row of each stream: more than a block may have.
     store.close(T0 + 1_000).expect("closed");
-    let view = open(&disk).view();
+    let view = open(&disk, options).view();
     for stream in streams {
         let rows = view.scan(Scan::all(stream, vec![ChannelIndex(0)])).map(|batch| batch.expect("reads").len());
         assert_eq!(rows.sum::<usize>(), 1);
@@ -333,7 +309,7 @@ fn long_values_of_quiet_streams_never_make_a_mixed_block_too_large() {
 #[test]
 fn elements_are_the_same_in_memory_in_blocks_and_in_mixed_blocks() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let kinds = [("v", variable(ElementType::I32)), ("x", ChannelType::Bool)];
     let (stream, channels) = store.resolve(&spec("t", &kinds), T0).expect("resolved");
     let mut random = fastrand::Rng::with_seed(11);
@@ -381,16 +357,16 @@ fn elements_are_the_same_in_memory_in_blocks_and_in_mixed_blocks() {
         sent.push(cell);
     }
     check(&store, &sent, "in memory");
-    settle(&store, T0 + 3_000);
+    store.upkeep(T0 + 3_000);
     check(&store, &sent, "partly sealed");
     store.close(T0 + 3_001).expect("closed");
-    let store = open(&disk);
+    let store = open(&disk, options());
     check(&store, &sent, "sealed");
     // Few rows at a clean end go to a mixed block.
     append(&store, head(stream.id, T0 + 4_000), |batch| batch.push_array(channels[0], &[1i32, 2, 3, 4, 5, 6]));
     sent.push(Ok(vec![1, 2, 3, 4, 5, 6]));
     store.close(T0 + 4_001).expect("closed");
-    let store = open(&disk);
+    let store = open(&disk, options());
     check(&store, &sent, "with a mixed block");
     let refused = |range: ElementRange| {
         let scan = Scan { elements: vec![range], ..Scan::all(stream.id, Vec::new()) };

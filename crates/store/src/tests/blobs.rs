@@ -5,13 +5,12 @@ mod rot;
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{arrays, faults};
+use super::faults;
 
 use crate::blob::{CHUNK_BODY_BYTES, most_bytes, padded_bytes};
 use crate::disk::Disk;
@@ -20,29 +19,25 @@ use crate::inspect::{self, Depth, Inspection};
 use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES};
 use crate::model::mutant::{self, Mutant};
 use crate::segment::directory::file_name;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(1 << 20, 1 << 20)
 }
 
 fn small() -> StoreOptions {
     StoreOptions { segment_bytes: 256 << 10, ..options() }
 }
 
-fn open(disk: &FaultDisk, options: StoreOptions) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
-}
-
-fn spec(table: &str) -> StreamSpec {
-    arrays::spec(table, &[("n", ChannelType::U64), ("image", ChannelType::Blob)])
+fn camera(table: &str) -> StreamSpec {
+    spec(table, [("n", ChannelType::U64), ("image", ChannelType::Blob)])
 }
 
 fn stream(store: &Store, table: &str) -> StreamId {
-    store.resolve(&spec(table), T0).expect("resolved").0.id
+    store.stream(&camera(table))
 }
 
 /// The bytes of the blob of a number: none are like those of another.
@@ -67,7 +62,7 @@ fn put(store: &Store, stream: StreamId, bytes: &[u8], now: i64) -> Result<BlobRe
 
 fn frame(store: &Store, stream: StreamId, n: u64, blob: Option<BlobRef>, now: i64) -> Outcome {
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: None });
+    batch.begin(head(stream, now));
     batch.push(ChannelIndex(0), Value::U64(n));
     if let Some(blob) = blob {
         batch.push(ChannelIndex(1), Value::Blob(blob));
@@ -81,11 +76,6 @@ fn add(store: &Store, stream: StreamId, n: u64, bytes: &[u8], now: i64) -> BlobR
     let reference = put(store, stream, bytes, now).expect("a blob");
     assert!(matches!(frame(store, stream, n, Some(reference), now), Outcome::Stored { .. }));
     reference
-}
-
-fn work(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
 }
 
 fn read(store: &Store, stream: StreamId, reference: &BlobRef) -> Result<Vec<u8>, ScanError> {
@@ -174,7 +164,7 @@ fn blobs_of_every_size_come_back_from_memory_blocks_and_disk() {
         assert_eq!(value.map(|value| value.as_value()), Some(Value::Blob(newest)), "{what}");
     };
     check(&store, "in memory");
-    work(&store, T0 + S);
+    store.upkeep(T0 + S);
     store.close(T0 + S).expect("closed");
     // Few rows stand in a mixed block; then there is little memory, and blocks are small.
     let store = open(&disk, StoreOptions { open_bytes: 4 << 10, segment_bytes: 64 << 10, ..options() });
@@ -183,7 +173,7 @@ fn blobs_of_every_size_come_back_from_memory_blocks_and_disk() {
         let blob = all[n as usize % all.len()].3;
         frame(&store, b, 5_000 + n, Some(blob), T0 + 2 * S + n as i64);
         if n % 10 == 9 {
-            work(&store, T0 + 3 * S);
+            store.upkeep(T0 + 3 * S);
         }
     }
     assert_eq!(frames(&store, b).len(), 2_000 + SIZES.len() + 1);
@@ -216,7 +206,7 @@ fn two_writers_at_once_each_have_their_own() {
         }
         // Frames go on, and nothing that is open is dropped.
         frame(&store, s, at as u64, None, T0);
-        work(&store, T0);
+        store.upkeep(T0);
     }
     let [first, second] = writers.map(|writer| writer.finish(T0).expect("finished"));
     assert_ne!(first.segment(), second.segment());
@@ -233,14 +223,14 @@ fn two_writers_at_once_each_have_their_own() {
         };
         let threads: Vec<_> = (10..22).map(|n| scope.spawn(write(n))).collect();
         for _ in 0..50 {
-            work(&store, T0);
+            store.upkeep(T0);
         }
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     for (n, reference) in &done {
         assert_eq!(read(&store, s, reference).expect("reads"), content(*n, 100_000 + *n as usize * 7_001), "{n}");
     }
-    work(&store, T0);
+    store.upkeep(T0);
     store.close(T0).expect("closed");
     assert!(verified(&disk).is_sound());
 }
@@ -283,7 +273,7 @@ fn one_that_does_not_fit_begins_another_segment_and_one_beyond_a_segment_is_refu
     drop(store.blob(s).expect("a writer"));
     assert!(matches!(store.blob(StreamId(77)), Err(BlobError::NoBlobs { .. })));
     store.report_gap(faults::kernel_gap(T0, 1));
-    work(&store, T0);
+    store.upkeep(T0);
     let gaps = store.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").expect("gaps").id;
     assert!(matches!(store.blob(gaps), Err(BlobError::NoBlobs { .. })));
     store.close(T0).expect("closed");
@@ -372,14 +362,14 @@ fn cut_at(cut: u64, seed: u64) -> Result<bool, String> {
     drop(store);
     let mut disk = disk.after_cut();
     disk.faults.writes_left.store(1 + cut % 23, Ordering::Relaxed);
-    if let Ok(store) = Store::open_on(Arc::new(disk.clone()), small(), T0) {
+    if let Ok(store) = disk.open_store(small(), T0) {
         whole(&store, s, &acknowledged).or_else(|why| if disk.is_cut() { Ok(()) } else { Err(why) })?;
         acknowledged.extend(mixed_load(&store, s, 20, 3));
         drop(store);
     }
     disk = disk.after_cut();
     for opening in 0..2 {
-        let store = Store::open_on(Arc::new(disk.clone()), small(), T0).map_err(|error| error.to_string())?;
+        let store = disk.open_store(small(), T0).map_err(|error| error.to_string())?;
         if !store.recovery().damaged.is_empty() {
             return Err(format!("opening {opening}: {:?}", store.recovery().damaged));
         }
@@ -460,10 +450,9 @@ fn a_full_disk_refuses_a_blob_and_takes_the_next() {
     let store = open(&disk, small());
     // Nothing of it may go.
     store.protect_run("kept", T0).expect("protected");
-    let key = StreamKey::new("t", [("run".to_owned(), "kept".to_owned())]);
-    let s = store.resolve(&StreamSpec { key, ..spec("t") }, T0).expect("resolved").0.id;
+    let s = store.stream(&camera("t").tag("run", "kept"));
     add(&store, s, 0, &content(0, size_of_number(0)), T0);
-    work(&store, T0);
+    store.upkeep(T0);
     let (total, free) = disk.space().expect("space");
     disk.set_capacity_bytes(total - free);
     let mut n = 1;
@@ -477,7 +466,7 @@ fn a_full_disk_refuses_a_blob_and_takes_the_next() {
     assert_eq!(refused, BlobError::Refused(Refusal::DiskFull));
     disk.set_capacity_bytes(u64::MAX);
     add(&store, s, 8, &content(8, size_of_number(8)), T0);
-    work(&store, T0);
+    store.upkeep(T0);
     whole(&store, s, &[0, 8]).expect("both");
 }
 
@@ -491,7 +480,7 @@ fn blobs_go_with_their_age_and_their_bytes_and_read_as_expired() {
     let references: Vec<BlobRef> =
         (0..6).map(|n| add(&store, s, n, &content(n, 100_000), T0 + n as i64 * 40 * S)).collect();
     let mut reader = store.view().blob(s, &references[0]).expect("it is there");
-    work(&store, T0 + 235 * S);
+    store.upkeep(T0 + 235 * S);
     // Two in a segment, which goes when its newest is too old.
     for (n, reference) in references.iter().enumerate() {
         match read(&store, s, reference) {
@@ -503,19 +492,14 @@ fn blobs_go_with_their_age_and_their_bytes_and_read_as_expired() {
     let error = std::io::copy(&mut reader, &mut std::io::sink()).expect_err("its file is gone");
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
     // The one that is open goes too.
-    work(&store, T0 + 301 * S);
+    store.upkeep(T0 + 301 * S);
     assert!(matches!(read(&store, s, &references[5]), Err(ScanError::BlobExpired { .. })));
     assert!(store.segments().iter().all(|segment| !segment.blobs));
     store.close(T0 + 301 * S).expect("closed");
     assert!(verified(&disk).is_sound());
     // By bytes: the oldest go, whatever they are, and a group keeps its minimum.
     let disk = FaultDisk::new(11);
-    let kept = RetentionGroup {
-        name: "kept".into(),
-        streams: Some(Pattern::parse("kept").expect("a pattern")),
-        keep: Keep::Bytes(1 << 20),
-        max_age: None,
-    };
+    let kept = group("kept", "kept", Keep::Bytes(1 << 20));
     let options =
         StoreOptions { max_bytes: Some(8 << 20), retention: vec![kept], segment_bytes: 256 << 10, ..options() };
     let store = open(&disk, options.clone());
@@ -525,7 +509,7 @@ fn blobs_go_with_their_age_and_their_bytes_and_read_as_expired() {
     for n in 0..120 {
         let now = T0 + n as i64 * S;
         references.push(add(&store, s, n, &content(n, 100_000), now));
-        work(&store, now);
+        store.upkeep(now);
         assert!(store.stats().disk_bytes <= (8 << 20) + (128 << 10), "{:?}", store.stats());
     }
     let there: Vec<bool> = references.iter().map(|reference| read(&store, s, reference).is_ok()).collect();
@@ -553,7 +537,7 @@ fn a_fixed_size_goes_round_with_blobs_in_it() {
     for n in 0..200u64 {
         let now = T0 + n as i64 * S;
         references.push(add(&store, s, n, &content(n, 90_000), now));
-        work(&store, now);
+        store.upkeep(now);
         if n == 165 {
             let mut oldest = references.iter().filter_map(|reference| store.view().blob(s, reference).ok());
             reader = oldest.next();
@@ -596,7 +580,7 @@ fn a_fixed_size_goes_round_with_blobs_in_it() {
         for more in 0..20 {
             assert!(matches!(frame(&store, s, n * 100 + more, None, now), Outcome::Stored { .. }), "{n}");
         }
-        work(&store, now);
+        store.upkeep(now);
         assert_eq!(read(&store, s, &reference).expect("the newest"), content(n, 5_000));
     }
 }
@@ -608,7 +592,7 @@ fn a_store_in_a_folder_reads_them_after_it_was_closed_and_looked_at() {
     let store = Store::open(folder.path(), options.clone(), T0).expect("opened");
     let s = stream(&store, "t");
     let references: Vec<BlobRef> = (0..5).map(|n| add(&store, s, n, &content(n, 1_500_000), T0 + n as i64)).collect();
-    work(&store, T0 + S);
+    store.upkeep(T0 + S);
     let stats = store.stats();
     assert!(stats.blob_bytes > 5 * 1_500_000 && stats.block_bytes < 1 << 20, "{stats:?}");
     assert!(stats.written_bytes > stats.blob_bytes);

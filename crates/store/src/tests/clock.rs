@@ -1,44 +1,25 @@
 //! A clock that leaps: what is dropped by age is as old as it may be, whatever the clock says meanwhile.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
 use crate::model::mutant::{self, Mutant};
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * S;
 /// Rows of a step.
 const STEP_ROWS: usize = 60;
 
 fn options() -> StoreOptions {
-    StoreOptions {
-        log_bytes: 1 << 20,
-        segment_bytes: 32 << 10,
-        max_bytes: Some(1 << 30),
-        open_bytes: 0,
-        settle: false,
-        ..StoreOptions::default()
-    }
-}
-
-fn open(disk: &FaultDisk, options: &StoreOptions, now: i64) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options.clone(), now).expect("opened")
+    StoreOptions { open_bytes: 0, settle: false, ..sized(1 << 20, 32 << 10) }
 }
 
 fn stream(store: &Store, name: &str, now: i64) -> (StreamId, ChannelIndex) {
-    let spec = StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
-    };
+    let spec = spec(name, [("x", ChannelType::F64)]);
     let (stream, columns) = store.resolve(&spec, now).expect("resolved");
     (stream.id, columns[0])
 }
@@ -46,12 +27,10 @@ fn stream(store: &Store, name: &str, now: i64) -> (StreamId, ChannelIndex) {
 fn append(store: &Store, (s, x): (StreamId, ChannelIndex), rows: usize, random: &mut Rng, now: i64) {
     let mut batch = FrameBatch::new();
     for _ in 0..rows {
-        batch.begin(FrameHead { stream: s, receive_time: now, source_time: None, sequence: None });
-        batch.push(x, Value::F64(random.f64()));
-        batch.end();
+        batch.put_at(head(s, now), [(x, Value::F64(random.f64()))]);
     }
     let stored = store.append(&batch, now).outcomes;
-    assert!(stored.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })), "{stored:?}");
+    assert!(stored.iter().all(is_stored), "{stored:?}");
 }
 
 /// Commits and does all upkeep, with a steady clock or without.
@@ -98,7 +77,7 @@ impl Machine {
             clock_confirm: Duration::from_nanos(CONFIRM as u64),
             ..options()
         };
-        let store = open(&disk, &options, T0 + wrong);
+        let store = open_at(&disk, &options, T0 + wrong);
         let stream = stream(&store, "t", T0 + wrong);
         let random = Rng::with_seed(seed);
         Machine { random, disk, options, store, stream, time: T0, wrong, apart, has_steady, sent: Vec::new() }
@@ -130,9 +109,9 @@ impl Machine {
         if self.random.bool() {
             self.store.close(now).expect("closed");
         }
-        let other = open(&FaultDisk::new(0), &self.options, now);
+        let other = open_at(&FaultDisk::new(0), &self.options, now);
         drop(std::mem::replace(&mut self.store, other));
-        self.store = open(&self.disk, &self.options, now);
+        self.store = open_at(&self.disk, &self.options, now);
     }
 
     /// The age of the oldest row there is.
@@ -300,18 +279,10 @@ fn the_oldest_make_space_whatever_their_clock() {
     let made = FixedOptions { max_streams: 4, ..FixedOptions::new(2 << 20) };
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("fixed");
-    let options = StoreOptions {
-        max_bytes: Some(3 << 20),
-        retention: vec![RetentionGroup {
-            name: "other".into(),
-            streams: Some(Pattern::parse("b*").expect("a pattern")),
-            keep: Keep::Bytes(0),
-            max_age: None,
-        }],
-        ..options()
-    };
+    let options =
+        StoreOptions { max_bytes: Some(3 << 20), retention: vec![group("other", "b*", Keep::Bytes(0))], ..options() };
     let stores = [
-        ("a folder", open(&folder, &options, 300 * S)),
+        ("a folder", open_at(&folder, &options, 300 * S)),
         ("a fixed size", Store::create_fixed(&path, &made, options.clone(), 300 * S).expect("created")),
     ];
     for (what, store) in stores {
@@ -336,7 +307,7 @@ fn the_oldest_make_space_whatever_their_clock() {
 
 #[test]
 fn a_view_ages_again_after_a_leap_forward_and_back() {
-    let store = open(&FaultDisk::new(1), &options(), T0);
+    let store = open(&FaultDisk::new(1), &options());
     let s = stream(&store, "t", T0);
     append(&store, s, 10, &mut Rng::with_seed(1), T0);
     work(&store, T0 + 3_650 * DAY, None);
@@ -368,13 +339,11 @@ fn the_newest_row_is_the_latest_after_a_clock_ran_ahead() {
 
 /// After a clock was ahead by `far` for a while.
 fn the_newest_row_is_the_latest(far: i64) {
-    let store = open(&FaultDisk::new(1), &options(), T0);
+    let store = open(&FaultDisk::new(1), &options());
     let (s, x) = stream(&store, "t", T0);
     let send = |value: f64, now: i64| {
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: s, receive_time: now, source_time: None, sequence: None });
-        batch.push(x, Value::F64(value));
-        batch.end();
+        batch.put_at(head(s, now), [(x, Value::F64(value))]);
         store.append(&batch, now);
         now
     };
@@ -403,24 +372,15 @@ fn the_newest_row_is_the_latest(far: i64) {
 
 #[test]
 fn times_at_both_ends_are_found_again_or_refused() {
-    let store = open(&FaultDisk::new(1), &options(), T0);
+    let store = open(&FaultDisk::new(1), &options());
     for (n, clock) in [Clock::Source, Clock::Receive].into_iter().enumerate() {
-        let spec = StreamSpec {
-            key: StreamKey::new(format!("ends{n}"), []),
-            source: "test".into(),
-            clock,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("x", ChannelType::I64)],
-        };
+        let spec = spec(format!("ends{n}"), [("x", ChannelType::I64)]).clock(clock);
         let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
         let times = [i64::MIN, i64::MIN + 1, i64::MIN + 2, -1, 0, 1, i64::MAX - 2, i64::MAX - 1, i64::MAX];
         let mut batch = FrameBatch::new();
         for (i, time) in times.into_iter().enumerate() {
             let (receive_time, source_time) = if clock == Clock::Source { (T0, Some(time)) } else { (time, None) };
-            batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
-            batch.push(columns[0], Value::I64(i as i64));
-            batch.end();
+            batch.put_at(head(stream.id, receive_time).sampled(source_time), [(columns[0], Value::I64(i as i64))]);
         }
         let outcomes = store.append(&batch, T0).outcomes;
         let taken: Vec<i64> = times
@@ -456,7 +416,7 @@ fn times_at_both_ends_are_found_again_or_refused() {
 fn a_leap_that_a_full_log_has_no_room_for_is_marked_later() {
     let disk = FaultDisk::new(9);
     let options = StoreOptions { clock_confirm: Duration::from_secs(600), ..options() };
-    let store = open(&disk, &options, T0);
+    let store = open(&disk, &options);
     let s = stream(&store, "t", T0);
     while store.refusal().is_none() {
         append(&store, s, 1, &mut Rng::with_seed(1), T0);
@@ -467,6 +427,6 @@ fn a_leap_that_a_full_log_has_no_room_for_is_marked_later() {
     while store.maintain(leapt).expect("maintained") {}
     store.maintain(leapt + 1).expect("maintained");
     assert!(store.committed() > full, "no mark");
-    let again = open(&disk.after_kill(), &options, leapt + 2);
+    let again = open_at(&disk.after_kill(), &options, leapt + 2);
     assert!(again.recovery().last_commit.is_some_and(|at| at >= leapt), "{:?}", again.recovery());
 }

@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -18,23 +17,10 @@ fn options() -> StoreOptions {
     }
 }
 
-fn spec() -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new("t", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
-    }
-}
-
 fn append(store: &Store, s: StreamId, x: ChannelIndex, rows: i64) {
     let mut batch = FrameBatch::new();
     for n in 0..rows {
-        batch.begin(FrameHead { stream: s, receive_time: T0 + n, source_time: None, sequence: None });
-        batch.push(x, Value::F64(n as f64));
-        batch.end();
+        batch.put_at(head(s, T0 + n), [(x, Value::F64(n as f64))]);
     }
     store.append(&batch, T0);
 }
@@ -42,10 +28,10 @@ fn append(store: &Store, s: StreamId, x: ChannelIndex, rows: i64) {
 #[test]
 fn who_is_at_work_when_a_store_is_closed_is_done_before_it_is_free() {
     let disk = FaultDisk::new(1);
-    let open = || Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+    let open = || open(&disk, options());
     for round in 0..60 {
         let store = open();
-        let (stream, columns) = store.resolve(&spec(), T0).expect("resolved");
+        let (stream, columns) = store.resolve(&spec("t", [("x", ChannelType::F64)]), T0).expect("resolved");
         let begin = Arc::new(Barrier::new(4));
         type Work = fn(&Store) -> Result<(), Refusal>;
         let work: [Work; 3] = [
@@ -91,7 +77,7 @@ fn every_reader_of_a_closed_store_is_told_what_is_gone() {
     let dir = tempfile::tempdir().expect("a folder");
     let open = || Store::open(dir.path(), options(), T0).expect("opened");
     let first = open();
-    let (stream, columns) = first.resolve(&spec(), T0).expect("resolved");
+    let (stream, columns) = first.resolve(&spec("t", [("x", ChannelType::F64)]), T0).expect("resolved");
     append(&first, stream.id, columns[0], 16);
     first.close(T0).expect("closed");
     let store = open();
@@ -118,8 +104,8 @@ fn every_reader_of_a_closed_store_is_told_what_is_gone() {
 #[test]
 fn what_a_full_log_refused_before_a_close_is_told() {
     let disk = FaultDisk::new(2);
-    let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
-    let (stream, columns) = store.resolve(&spec(), T0).expect("resolved");
+    let store = open(&disk, options());
+    let (stream, columns) = store.resolve(&spec("t", [("x", ChannelType::F64)]), T0).expect("resolved");
     while store.counts(stream.id).rejected < 10 {
         append(&store, stream.id, columns[0], 100);
         store.commit(T0).expect("committed");
@@ -128,7 +114,7 @@ fn what_a_full_log_refused_before_a_close_is_told() {
     assert_eq!(counts.lost, counts.rejected, "{counts:?}");
     store.close(T0).expect("closed");
     assert_eq!(store.append(&FrameBatch::new(), T0).outcomes, []);
-    let again = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+    let again = open(&disk, options());
     assert!(again.recovery().clean);
     assert_eq!(again.view().next_row(stream.id), counts.stored);
     let catalog = again.catalog();

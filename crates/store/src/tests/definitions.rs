@@ -1,28 +1,18 @@
 //! Definitions of streams at every limit and one above: what is taken is read again from the log, from a checkpoint and
 //! from a segment alone; what is not is refused with a reason, and harms nothing.
 
-use std::sync::Arc;
-
 use crate::bytes::Cursor;
 use crate::catalog::definition;
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 8 << 20, segment_bytes: 8 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(8 << 20, 8 << 20)
 }
 
-fn spec() -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new("t", [("rig".to_owned(), "a".to_owned())]),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::F64)],
-    }
+fn rig() -> StreamSpec {
+    spec("t", [("x", ChannelType::F64)]).tag("rig", "a")
 }
 
 /// Text of so many bytes, some characters of which take several.
@@ -80,7 +70,7 @@ fn same(stream: &Stream, expected: &Stream, what: &str) {
 /// Appends a frame with all channels, and seals it.
 fn send(store: &Store, stream: &Stream, channels: &[ChannelIndex], seal: bool) {
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream: stream.id, receive_time: T0, source_time: None, sequence: None });
+    batch.begin(head(stream.id, T0));
     for channel in channels {
         match stream.layout.channel(*channel).channel_type {
             ChannelType::U8 => batch.push(*channel, Value::U8(1)),
@@ -97,13 +87,13 @@ fn send(store: &Store, stream: &Stream, channels: &[ChannelIndex], seal: bool) {
 fn a_definition_at_each_limit_is_read_again_and_one_above_is_refused() {
     for (what, limit, change, why) in LIMITS {
         let disk = FaultDisk::new(1);
-        let open = || Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+        let open = || open(&disk, options());
         let store = open();
-        let mut at_limit = spec();
+        let mut at_limit = rig();
         change(&mut at_limit, limit);
         let (stream, channels) = store.resolve(&at_limit, T0).unwrap_or_else(|error| panic!("{what}: {error}"));
         send(&store, &stream, &channels, false);
-        let mut above = spec();
+        let mut above = rig();
         change(&mut above, limit + 1);
         let grown = store.resolve(&above, T0).map(|_| ());
         let refused = grown.expect_err(what);
@@ -130,24 +120,24 @@ fn a_definition_at_each_limit_is_read_again_and_one_above_is_refused() {
 
 #[test]
 fn a_known_stream_refuses_longer_texts_and_stays_as_it_is() {
-    let store = Store::open_on(Arc::new(FaultDisk::new(2)), options(), T0).expect("opened");
-    let (before, _) = store.resolve(&spec(), T0).expect("resolved");
+    let store = FaultDisk::new(2).open_store(options(), T0).expect("opened");
+    let (before, _) = store.resolve(&rig(), T0).expect("resolved");
     let too_long: [fn(&mut StreamSpec); 3] = [
         |spec| spec.source = text(65_536),
         |spec| spec.channels[0].unit = text(65_536),
         |spec| spec.channels[0].description = text(1 << 20),
     ];
     for change in too_long {
-        let mut changed = spec();
+        let mut changed = rig();
         change(&mut changed);
         let refused = store.resolve(&changed, T0).expect_err("too long");
         assert_eq!(refused.reason(), "bad_name");
     }
-    same(&store.resolve(&spec(), T0).expect("resolved").0, &before, "as before");
+    same(&store.resolve(&rig(), T0).expect("resolved").0, &before, "as before");
     // Made by hand: no footer could be read with them.
     for tags in [["b", "a"], ["a", "a"]] {
         let tags = tags.map(|tag| (tag.to_owned(), String::new())).to_vec();
-        let refused = store.resolve(&StreamSpec { key: StreamKey { table: "t".into(), tags }, ..spec() }, T0);
+        let refused = store.resolve(&StreamSpec { key: StreamKey { table: "t".into(), tags }, ..rig() }, T0);
         assert!(refused.expect_err("tags").to_string().contains("out of order"));
     }
 }

@@ -1,36 +1,18 @@
 //! Faults one by one: a full disk, a failing one, rot.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::disk::Disk;
 use crate::disk::fault::{Fault, FaultDisk};
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 2 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(2 << 20, 256 << 10)
 }
 
-fn open(disk: &FaultDisk, options: StoreOptions) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
-}
-
-fn stream(store: &Store, name: &str) -> StreamId {
-    stream_of(store, StreamKey::new(name, []))
-}
-
-fn stream_of(store: &Store, key: StreamKey) -> StreamId {
-    let spec = StreamSpec {
-        key,
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::U64), ChannelSpec::new("y", ChannelType::F64)],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+fn noisy(name: &str) -> StreamSpec {
+    spec(name, [("x", ChannelType::U64), ("y", ChannelType::F64)])
 }
 
 /// Appends `rows` frames whose value is their row; returns how many were stored.
@@ -39,19 +21,9 @@ fn append(store: &Store, stream: StreamId, from: u64, rows: u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(from);
     for row in from..from + rows {
         let receive_time = T0 + row as i64 * 1_000_000;
-        batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(row));
-        batch.push(ChannelIndex(1), Value::F64(random.f64()));
-        batch.end();
+        batch.put(head(stream, receive_time), [Value::U64(row), Value::F64(random.f64())]);
     }
-    let appended = store.append(&batch, T0 + (from + rows) as i64 * 1_000_000);
-    appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64
-}
-
-/// Commits and maintains until nothing waits.
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
+    store.send(&batch, T0 + (from + rows) as i64 * 1_000_000)
 }
 
 /// The numbers of the rows that are there, which are those they say.
@@ -74,15 +46,15 @@ fn a_full_disk_refuses_and_resumes_alone() {
     let store = open(&disk, options());
     // Nothing of it may go.
     store.protect_run("kept", T0).expect("protected");
-    let s = stream_of(&store, StreamKey::new("t", [("run".to_owned(), "kept".to_owned())]));
+    let s = store.stream(&noisy("t").tag("run", "kept"));
     let mut next = append(&store, s, 0, 1000);
-    settle(&store, T0);
+    store.upkeep(T0);
     // Room for what is there, not for another segment.
     let (total, free) = disk.space().expect("space");
     disk.faults.capacity_bytes.store(total - free + (100 << 10), Ordering::Relaxed);
     for _ in 0..200 {
         next += append(&store, s, next, 500);
-        settle(&store, T0);
+        store.upkeep(T0);
         if store.refusal().is_some() {
             break;
         }
@@ -90,13 +62,13 @@ fn a_full_disk_refuses_and_resumes_alone() {
     assert_eq!(store.refusal(), Some(Refusal::DiskFull));
     assert_eq!(append(&store, s, next, 10), 0);
     assert!(store.counts(s).rejected >= 10);
-    settle(&store, T0);
+    store.upkeep(T0);
     assert_eq!(rows(&store, s), (0..next).collect::<Vec<_>>(), "what was taken stays readable");
     disk.faults.capacity_bytes.store(u64::MAX, Ordering::Relaxed);
-    settle(&store, T0);
+    store.upkeep(T0);
     assert_eq!(store.refusal(), None);
     next += append(&store, s, next, 3000);
-    settle(&store, T0);
+    store.upkeep(T0);
     assert_eq!(rows(&store, s), (0..next).collect::<Vec<_>>());
     store.close(T0).expect("closed");
     assert_eq!(rows(&open(&disk, options()), s), (0..next).collect::<Vec<_>>());
@@ -109,7 +81,7 @@ fn what_a_disk_refuses_for_a_time_is_taken_again_without_a_commit() {
         for waits in [false, true] {
             let disk = FaultDisk::new(1);
             let store = open(&disk, options());
-            let s = stream(&store, "a");
+            let s = store.stream(&noisy("a"));
             let mut next = append(&store, s, 0, 3_000);
             store.commit(T0).expect("committed");
             disk.fail_call(fault, 0, u64::MAX);
@@ -139,9 +111,9 @@ fn what_a_disk_refuses_for_a_time_is_taken_again_without_a_commit() {
 fn a_failed_sync_poisons_until_recovery() {
     let disk = FaultDisk::new(2);
     let store = open(&disk, options());
-    let s = stream(&store, "t");
+    let s = store.stream(&noisy("t"));
     append(&store, s, 0, 100);
-    settle(&store, T0);
+    store.upkeep(T0);
     append(&store, s, 100, 100);
     disk.faults.syncs_left.store(0, Ordering::Relaxed);
     let error = store.commit(T0).expect_err("the sync failed");
@@ -182,12 +154,12 @@ pub(super) fn kernel_gap(to: i64, count: u64) -> Gap {
 fn old_segments_go_first_and_gap_rows_never() {
     let disk = FaultDisk::new(3);
     let store = open(&disk, StoreOptions { max_bytes: Some(6 << 20), ..options() });
-    let s = stream(&store, "t");
+    let s = store.stream(&noisy("t"));
     store.report_gap(kernel_gap(T0 + 5, 7));
     let mut next = 0;
     for _ in 0..1200 {
         next += append(&store, s, next, 500);
-        settle(&store, T0 + next as i64 * 1_000_000);
+        store.upkeep(T0 + next as i64 * 1_000_000);
         // A checkpoint may just have been allocated larger.
         assert!(store.stats().disk_bytes <= (6 << 20) + (128 << 10), "{:?}", store.stats());
     }
@@ -211,9 +183,9 @@ fn old_segments_go_first_and_gap_rows_never() {
 fn gap_rows_take_their_share_and_leave_the_rest_to_data() {
     let disk = FaultDisk::new(5);
     let store = open(&disk, StoreOptions { max_bytes: Some(8 << 20), segment_bytes: 128 << 10, ..options() });
-    let s = stream(&store, "t");
+    let s = store.stream(&noisy("t"));
     let (mut next, mut random) = (append(&store, s, 0, 60_000), fastrand::Rng::with_seed(5));
-    settle(&store, T0);
+    store.upkeep(T0);
     let kept = rows(&store, s).len();
     for round in 0..600 {
         for _ in 0..50 {
@@ -221,7 +193,7 @@ fn gap_rows_take_their_share_and_leave_the_rest_to_data() {
             store.report_gap(Gap { name, count: random.u64(..), ..kernel_gap(T0 + round, 1) });
         }
         next += append(&store, s, next, 10);
-        settle(&store, T0 + round * 1_000_000_000);
+        store.upkeep(T0 + round * 1_000_000_000);
         assert_eq!(store.refusal(), None, "round {round}");
     }
     let gaps: u64 = store.segments().iter().filter(|s| s.group == "gaps").map(|s| s.size_bytes).sum();
@@ -234,11 +206,11 @@ fn gap_rows_take_their_share_and_leave_the_rest_to_data() {
 fn rot_is_reported_and_the_rest_is_read() {
     let disk = FaultDisk::new(4);
     let store = open(&disk, options());
-    let s = stream(&store, "t");
+    let s = store.stream(&noisy("t"));
     let mut next = 0;
     while store.segments().iter().map(|s| s.blocks).sum::<u64>() < 20 {
         next += append(&store, s, next, 500);
-        settle(&store, T0);
+        store.upkeep(T0);
     }
     let segment = store.segments()[0].id;
     disk.rot(&crate::segment::directory::file_name(segment), 8192 + 300, 0x10);
@@ -253,11 +225,11 @@ fn rot_is_reported_and_the_rest_is_read() {
 fn a_segment_that_vanishes_is_named_told_and_passed_over() {
     let disk = FaultDisk::new(6);
     let store = open(&disk, options());
-    let s = stream(&store, "t");
+    let s = store.stream(&noisy("t"));
     let mut next = 0;
     while store.segments().len() < 6 {
         next += append(&store, s, next, 500);
-        settle(&store, T0);
+        store.upkeep(T0);
     }
     let gone = store.segments().iter().filter(|segment| segment.sealed).nth(2).expect("a segment").clone();
     let name = crate::segment::directory::file_name(gone.id);
@@ -284,11 +256,11 @@ fn a_segment_that_vanishes_is_named_told_and_passed_over() {
         Some(batches.map(|batch| (0..batch.len()).filter(|&row| is_it(&batch, row)).count()).sum::<usize>())
     };
     for second in 1..5 {
-        settle(&store, T0 + second * 2_000_000_000);
+        store.upkeep(T0 + second * 2_000_000_000);
     }
     assert_eq!(said(&store), Some(1));
     store.close(T0).expect("closed");
     let store = open(&disk, options());
-    settle(&store, T0);
+    store.upkeep(T0);
     assert_eq!((said(&store), rows(&store, s)), (Some(1), left));
 }

@@ -3,48 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use fastrand::Rng;
 
 use crate::disk::fault::{Allocation, FaultDisk};
 use crate::model::limits::SEGMENT_BYTES_MIN;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 
 fn options(segment_bytes: u64) -> StoreOptions {
     StoreOptions {
-        log_bytes: 1 << 20,
-        segment_bytes,
-        max_bytes: Some(1 << 30),
         open_bytes: 0,
-        retention: vec![RetentionGroup {
-            name: "slow".into(),
-            streams: Some(Pattern::parse("slow").expect("a pattern")),
-            keep: Keep::Bytes(0),
-            max_age: None,
-        }],
+        retention: vec![group("slow", "slow", Keep::Bytes(0))],
         settle: false,
-        ..StoreOptions::default()
+        ..sized(1 << 20, segment_bytes)
     }
 }
 
-fn open(disk: &FaultDisk, options: &StoreOptions) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options.clone(), T0).expect("opened")
-}
-
 fn stream(store: &Store, table: &str) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new(table, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::String)],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&spec(table, [("row", ChannelType::U64), ("noise", ChannelType::String)]))
 }
 
 /// Appends and commits rows that say their number, with some bytes of text each; returns how many were stored.
@@ -52,10 +31,7 @@ fn append(store: &Store, stream: StreamId, from: u64, (rows, bytes): (u64, usize
     let (mut batch, mut random) = (FrameBatch::new(), Rng::with_seed(from));
     for row in from..from + rows {
         let noise: String = std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect();
-        batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(row));
-        batch.push(ChannelIndex(1), Value::String(&noise));
-        batch.end();
+        batch.put(head(stream, now), [Value::U64(row), Value::String(&noise)]);
     }
     let appended = store.append(&batch, now);
     let stored = appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64;

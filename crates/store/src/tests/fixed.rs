@@ -7,9 +7,8 @@ use crate::disk::fault::{FaultDisk, VOLUME};
 use crate::disk::fixed::FixedDisk;
 use crate::disk::{Access, Disk, read_exact};
 use crate::store::fixed::make;
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 /// The store of a fixed size on a fault disk.
 pub(super) fn open_on(disk: &FaultDisk, options: StoreOptions, now: i64) -> Result<Store, OpenError> {
@@ -27,30 +26,14 @@ fn small() -> FixedOptions {
     FixedOptions { max_streams: 3, max_channels: 12, ..FixedOptions::new(204_800) }
 }
 
-fn spec(name: &str) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-    }
-}
-
 fn stream(store: &Store, name: &str) -> StreamId {
     loop {
-        match store.resolve(&spec(name), T0) {
+        match store.resolve(&counting(name), T0) {
             Ok((stream, _)) => return stream.id,
-            Err(Reject::Refused(Refusal::LogFull)) => settle(store, T0),
+            Err(Reject::Refused(Refusal::LogFull)) => store.upkeep(T0),
             Err(error) => panic!("{name}: {error}"),
         }
     }
-}
-
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
 }
 
 /// Appends rows that say their number and 8 bytes that no codec makes smaller, and settles whenever the log is full.
@@ -59,10 +42,7 @@ fn send(store: &Store, stream: StreamId, rows: std::ops::Range<u64>, now: i64) {
     while at < rows.end {
         let mut batch = FrameBatch::new();
         for row in at..rows.end.min(at + 256) {
-            batch.begin(FrameHead { stream, receive_time: now + row as i64, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U64(row));
-            batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
-            batch.end();
+            batch.put(head(stream, now + row as i64), [Value::U64(row), Value::U64(random.u64(..))]);
         }
         let appended = store.offer(&batch, now);
         let stored = appended.outcomes.iter().take_while(|o| matches!(o, Outcome::Stored { .. })).count();
@@ -71,7 +51,7 @@ fn send(store: &Store, stream: StreamId, rows: std::ops::Range<u64>, now: i64) {
             assert!(appended.outcomes[stored..].iter().all(|o| *o == log_full), "{:?}", appended.outcomes[stored]);
         }
         at += stored as u64;
-        settle(store, now);
+        store.upkeep(now);
     }
 }
 
@@ -139,10 +119,7 @@ fn send_until_cut(store: &Store, stream: StreamId, from: u64, now: i64) -> u64 {
     loop {
         let mut batch = FrameBatch::new();
         for row in next..next + random.u64(1..200) {
-            batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U64(row));
-            batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
-            batch.end();
+            batch.put(head(stream, now), [Value::U64(row), Value::U64(random.u64(..))]);
         }
         let appended = store.offer(&batch, now);
         next += appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64;
@@ -225,9 +202,7 @@ fn forty_openings_in_a_row_take_nothing() {
     let mut next = 20_000;
     loop {
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: s, receive_time: T0, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(next));
-        batch.end();
+        batch.put(head(s, T0), [Value::U64(next)]);
         if !matches!(store.offer(&batch, T0).outcomes[0], Outcome::Stored { .. }) {
             store.commit(T0).expect("committed");
             if !matches!(store.offer(&batch, T0).outcomes[0], Outcome::Stored { .. }) {
@@ -247,7 +222,7 @@ fn forty_openings_in_a_row_take_nothing() {
     }
     disk = disk.after_cut();
     let store = open_on(&disk, StoreOptions::default(), T0).expect("opened");
-    settle(&store, T0);
+    store.upkeep(T0);
     send(&store, s, next..next + 1_000, T0);
     assert_eq!(rows(&store, s).end, next + 1_000);
 }
@@ -286,14 +261,9 @@ fn openings_share_a_segment() {
     assert_eq!(rows(&store, stream(&store, "t")), 0..next);
 }
 
-fn group(name: &str, keep: Keep) -> RetentionGroup {
-    let streams = Some(Pattern::parse(&format!("{name}.*")).expect("a pattern"));
-    RetentionGroup { name: name.into(), streams, keep, max_age: None }
-}
-
 #[test]
 fn shares_are_kept_whoever_is_chatty() {
-    let groups = vec![group("slow", Keep::Share(0.2)), group("few", Keep::Bytes(100_000))];
+    let groups = vec![group("slow", "slow.*", Keep::Share(0.2)), group("few", "few.*", Keep::Bytes(100_000))];
     let fixed = FixedOptions { groups, ..FixedOptions::new(1 << 20) };
     let region = MemoryRegion::new(1 << 20);
     // The groups are those that the store was made with.
@@ -327,12 +297,13 @@ fn shares_are_kept_whoever_is_chatty() {
     assert_eq!((rows(&store, slow), rows(&store, few)), (kept, 0..3_000));
     store.close(T0).expect("closed");
     // Others, if an opening names them; they must fit.
-    let options = StoreOptions { retention: vec![group("slow", Keep::Bytes(0))], ..StoreOptions::default() };
+    let options = StoreOptions { retention: vec![group("slow", "slow.*", Keep::Bytes(0))], ..StoreOptions::default() };
     let store = Store::in_memory(&region, &fixed, options, T0).expect("opened");
     send(&store, chatty, 900_000..1_200_000, T0);
     assert_eq!(rows(&store, slow), 60_000..60_000, "a group that keeps nothing");
     store.close(T0).expect("closed");
-    let options = StoreOptions { retention: vec![group("slow", Keep::Bytes(1 << 20))], ..StoreOptions::default() };
+    let options =
+        StoreOptions { retention: vec![group("slow", "slow.*", Keep::Bytes(1 << 20))], ..StoreOptions::default() };
     let error = Store::in_memory(&region, &fixed, options, T0).err().expect("too much");
     assert!(matches!(&error, OpenError::Options { reason, .. } if reason.contains("what its groups keep")), "{error}");
 }
@@ -381,7 +352,7 @@ fn gap_rows_stay_and_never_fill_the_store() {
             send(&store, s, next..next + 200, T0);
             next += 200;
         }
-        settle(&store, T0);
+        store.upkeep(T0);
         assert_eq!(store.refusal(), None, "lap {lap}");
     }
     let segments = store.segments();
@@ -499,10 +470,7 @@ fn a_failed_sync_poisons_until_it_is_opened_again() {
         // Whichever sync it is: of the log, a segment, a checkpoint.
         let mut batch = FrameBatch::new();
         for row in next..next + 100 {
-            batch.begin(FrameHead { stream: s, receive_time: T0, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U64(row));
-            batch.push(ChannelIndex(1), Value::U64(row));
-            batch.end();
+            batch.put(head(s, T0), [Value::U64(row), Value::U64(row)]);
         }
         if lap % 2 == 0 {
             store.append(&batch, T0);
@@ -557,7 +525,7 @@ fn what_has_no_room_is_refused_and_the_rest_goes_on() {
     let store = Store::in_memory(&region, &small(), StoreOptions::default(), T0).expect("a new store");
     let s = stream(&store, "t");
     // Names that the checkpoint has no room for.
-    let mut long = spec("long");
+    let mut long = counting("long");
     long.channels = (0..40).map(|n| ChannelSpec::new(format!("{n}{}", "x".repeat(80)), ChannelType::F64)).collect();
     let error = store.resolve(&long, T0).expect_err("too much");
     assert_eq!(error.reason(), "catalog_full", "{error}");
@@ -565,31 +533,31 @@ fn what_has_no_room_is_refused_and_the_rest_goes_on() {
     for name in ["a", "b"] {
         stream(&store, name);
     }
-    let error = store.resolve(&spec("c"), T0).expect_err("too many");
+    let error = store.resolve(&counting("c"), T0).expect_err("too many");
     assert_eq!(error.reason(), "too_many_streams", "{error}");
-    let mut grown = spec("a");
+    let mut grown = counting("a");
     let mut refused = None;
     for n in 0..60 {
         grown.channels.push(ChannelSpec::new(format!("another channel with a name {n}"), ChannelType::F32));
         refused = store.resolve(&grown, T0).err().filter(|e| e.reason() != "not_recorded");
-        settle(&store, T0);
+        store.upkeep(T0);
         if refused.is_some() {
             break;
         }
     }
     assert_eq!(refused.expect("a refusal").reason(), "catalog_full");
     // Frames that would not fit a block.
-    let mut text = spec("b");
+    let mut text = counting("b");
     text.channels = vec![ChannelSpec::new("text", ChannelType::String)];
     let Ok((b, columns)) = store.resolve(&text, T0) else { panic!("a text channel") };
     let offer = |size: usize| {
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: b.id, receive_time: T0, source_time: None, sequence: None });
+        batch.begin(head(b.id, T0));
         let text: String = (0..size).map(|n| (b'a' + (n * n % 26) as u8) as char).collect();
         batch.push(columns[0], Value::String(&text));
         batch.end();
         let outcome = store.append(&batch, T0).outcomes.remove(0);
-        settle(&store, T0);
+        store.upkeep(T0);
         outcome
     };
     assert!(matches!(offer(4_096), Outcome::Rejected(Reject::TooLarge { .. })));
@@ -601,7 +569,7 @@ fn what_has_no_room_is_refused_and_the_rest_goes_on() {
     let runs =
         (0..100).map(|n| store.protect_run(&format!("{n}{}", "r".repeat(60)), T0)).filter(Result::is_err).count();
     assert!(runs > 0);
-    settle(&store, T0);
+    store.upkeep(T0);
     send(&store, s, 5_000..25_000, T0);
     assert_eq!(store.refusal(), None);
     drop(store);
@@ -620,13 +588,13 @@ fn blocks_of_any_shape_fit_the_smallest_segments() {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut streams = Vec::new();
         for (n, width) in [1usize, 7, 30, 60, 100].into_iter().enumerate() {
-            let mut wide = spec(&format!("s{n}"));
+            let mut wide = counting(&format!("s{n}"));
             wide.channels = (0..width).map(|c| ChannelSpec::new(format!("c{c}"), *kind)).collect();
             match store.resolve(&wide, T0) {
                 Ok((stream, columns)) => streams.push((stream.id, columns)),
                 Err(error) => assert_eq!((error.reason(), width), ("catalog_full", 100)),
             }
-            settle(&store, T0);
+            store.upkeep(T0);
         }
         let mut sent = vec![0u64; streams.len()];
         for lap in 0..60 {
@@ -635,12 +603,7 @@ fn blocks_of_any_shape_fit_the_smallest_segments() {
             for _ in 0..300 {
                 let n = random.usize(..streams.len());
                 let (stream, columns) = &streams[n];
-                batch.begin(FrameHead {
-                    stream: *stream,
-                    receive_time: random.i64(..1 << 60),
-                    source_time: None,
-                    sequence: None,
-                });
+                batch.begin(head(*stream, random.i64(..1 << 60)));
                 let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(24).collect();
                 for (c, &column) in columns.iter().enumerate() {
                     match random.u8(0..8) {
@@ -657,7 +620,7 @@ fn blocks_of_any_shape_fit_the_smallest_segments() {
                 sent[n] += u64::from(matches!(outcome, Outcome::Stored { .. }));
             }
             if lap % 7 > 0 {
-                settle(&store, T0);
+                store.upkeep(T0);
             }
         }
         store.commit(T0).expect("committed");

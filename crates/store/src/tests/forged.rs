@@ -1,26 +1,18 @@
 //! Values that look like parts of the log: what is in a record never decides what recovery does.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
 use crate::log::UnitHeader;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const RING: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
 fn options() -> StoreOptions {
-    StoreOptions {
-        log_bytes: RING,
-        segment_bytes: 4 << 20,
-        max_bytes: Some(1 << 30),
-        open_bytes: 0,
-        ..StoreOptions::default()
-    }
+    StoreOptions { open_bytes: 0, ..sized(RING, 4 << 20) }
 }
 
 /// Where the newest unit of the log ends.
@@ -45,24 +37,15 @@ fn texts_like_headers_of_the_log_do_not_keep_a_store_shut() {
     for seed in 0..6 {
         let mut random = Rng::with_seed(seed);
         let disk = FaultDisk::new(seed);
-        let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
-        let spec = StreamSpec {
-            key: StreamKey::new("chat", []),
-            source: "test".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("text", ChannelType::String)],
-        };
+        let store = open(&disk, options());
+        let spec = spec("chat", [("text", ChannelType::String)]);
         let (s, columns) = store.resolve(&spec, T0).expect("resolved");
         store.commit(T0).expect("committed");
         let (mut forged, mut sent) = (0, Vec::new());
         let mut send = |text: Vec<u8>, upkeep: bool| {
             let text = String::from_utf8(text).expect("ASCII");
             let mut batch = FrameBatch::new();
-            batch.begin(FrameHead { stream: s.id, receive_time: T0, source_time: None, sequence: None });
-            batch.push(columns[0], Value::String(&text));
-            batch.end();
+            batch.put_at(head(s.id, T0), [(columns[0], Value::String(&text))]);
             assert!(matches!(store.append(&batch, T0).outcomes[0], Outcome::Stored { .. }));
             store.commit(T0).expect("committed");
             while upkeep && store.maintain(T0).expect("maintained") {}
@@ -88,7 +71,7 @@ fn texts_like_headers_of_the_log_do_not_keep_a_store_shut() {
         }
         assert!(forged > 100, "{forged}");
         drop(store);
-        let store = Store::open_on(Arc::new(disk.after_cut()), options(), T0).expect("opened");
+        let store = disk.after_cut().open_store(options(), T0).expect("opened");
         let report = store.recovery();
         assert!(report.damaged.is_empty() && report.lost_rows == 0, "{report:?}");
         let view = store.view();

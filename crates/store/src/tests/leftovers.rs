@@ -1,37 +1,23 @@
 //! What an opening finds and must not believe, or must tell of: what only the cache holds, a damaged log, an old superblock.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{faults, fixed};
 use crate::disk::fault::{Fault, FaultDisk, VOLUME};
 use crate::log::superblock::{Superblock, SuperblockState};
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 1 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(1 << 20, 256 << 10)
 }
 
 fn try_open(disk: &FaultDisk) -> Result<Store, OpenError> {
-    Store::open_on(Arc::new(disk.clone()), options(), T0)
-}
-
-fn open(disk: &FaultDisk) -> Store {
-    try_open(disk).expect("opened")
+    disk.open_store(options(), T0)
 }
 
 fn stream(store: &Store) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new("t", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&counting("t"))
 }
 
 /// Appends rows that say their number; how many were stored.
@@ -39,13 +25,9 @@ fn append(store: &Store, from: u64, rows: u64) -> u64 {
     let stream = stream(store);
     let (mut batch, mut random) = (FrameBatch::new(), fastrand::Rng::with_seed(from));
     for row in from..from + rows {
-        batch.begin(FrameHead { stream, receive_time: T0 + row as i64, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(row));
-        batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
-        batch.end();
+        batch.put(head(stream, T0 + row as i64), [Value::U64(row), Value::U64(random.u64(..))]);
     }
-    let outcomes = store.append(&batch, T0 + from as i64).outcomes;
-    outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Stored { .. })).count() as u64
+    store.send(&batch, T0 + from as i64)
 }
 
 fn rows(store: &Store) -> Vec<u64> {
@@ -56,17 +38,17 @@ fn rows(store: &Store) -> Vec<u64> {
 fn what_an_opening_failed_to_sync_is_not_believed_by_the_next() {
     for seed in 0..20 {
         let disk = FaultDisk::new(seed);
-        let store = open(&disk);
+        let store = open(&disk, options());
         append(&store, 0, 100);
         store.commit(T0).expect("committed");
         let disk = disk.after_cut();
         disk.fail_syncs("log", 1);
         assert!(matches!(try_open(&disk), Err(OpenError::Io { .. })), "seed {seed}");
-        let store = open(&disk);
+        let store = open(&disk, options());
         append(&store, 100, 50);
         store.commit(T0).expect("committed");
         let disk = disk.after_cut();
-        assert_eq!(rows(&open(&disk)), (0..150).collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!(rows(&open(&disk, options())), (0..150).collect::<Vec<_>>(), "seed {seed}");
     }
 }
 
@@ -93,8 +75,7 @@ fn blocks_that_only_the_cache_holds_are_synced_before_the_log_forgets_them() {
         // The log goes on past the rows of these blocks.
         for _ in 0..4 {
             next += append(&store, next, 100);
-            store.commit(T0).expect("committed");
-            while store.maintain(T0).expect("maintained") {}
+            store.upkeep(T0);
         }
         let disk = disk.after_cut();
         let store = open(&disk);
@@ -111,7 +92,7 @@ fn what_a_sync_without_space_left_in_the_cache_is_not_believed_after_a_kill() {
         for at_opening in [false, true] {
             let what = format!("{before} calls before, at the opening: {at_opening}");
             let disk = FaultDisk::new(before);
-            let store = open(&disk);
+            let store = open(&disk, options());
             let mut next = append(&store, 0, 3_000);
             store.commit(T0).expect("committed");
             // In the one case the sync fails, in the other what was written is left to be synced by the next opening.
@@ -135,17 +116,16 @@ fn what_a_sync_without_space_left_in_the_cache_is_not_believed_after_a_kill() {
             }
             let store = try_open(&disk);
             well(&disk);
-            let store = store.unwrap_or_else(|_| open(&disk));
+            let store = store.unwrap_or_else(|_| open(&disk, options()));
             assert_eq!(rows(&store).len() as u64, next, "{what}");
             // The log goes on past the rows.
             for _ in 0..8 {
                 next += append(&store, next, 3_000);
-                store.commit(T0).expect("committed");
-                while store.maintain(T0).expect("maintained") {}
+                store.upkeep(T0);
             }
             drop(store);
             let disk = disk.after_cut();
-            assert_eq!(rows(&open(&disk)), (0..next).collect::<Vec<_>>(), "{what}");
+            assert_eq!(rows(&open(&disk, options())), (0..next).collect::<Vec<_>>(), "{what}");
         }
     }
 }
@@ -153,7 +133,7 @@ fn what_a_sync_without_space_left_in_the_cache_is_not_believed_after_a_kill() {
 /// A log of six commits of ten rows, and where their units begin.
 fn six_commits() -> (FaultDisk, Vec<usize>) {
     let disk = FaultDisk::new(7);
-    let store = open(&disk);
+    let store = open(&disk, options());
     for n in 0..6 {
         append(&store, n * 10, 10);
         store.commit(T0).expect("committed");
@@ -169,7 +149,7 @@ fn a_log_that_is_damaged_in_its_middle_is_told() {
     for at in [0, 24, 56, 60, 64, 100] {
         let (disk, begins) = six_commits();
         disk.rot("log", begins[3] + at, 0x10);
-        let store = open(&disk);
+        let store = open(&disk, options());
         assert_eq!(rows(&store), (0..20).collect::<Vec<_>>(), "offset {at}");
         let report = store.recovery();
         let damaged: Vec<_> = report.damaged.iter().map(|damage| (damage.file.as_str(), damage.offset)).collect();
@@ -183,12 +163,12 @@ fn a_log_that_is_damaged_in_its_middle_is_told() {
     for at in [0, 8, 24, 60, 64, 100] {
         let (disk, begins) = six_commits();
         disk.rot("log", begins[6] + at, 0x10);
-        let store = open(&disk);
+        let store = open(&disk, options());
         assert_eq!(rows(&store), (0..50).collect::<Vec<_>>(), "offset {at}");
         assert!(store.recovery().torn_bytes > 0, "offset {at}");
     }
     let (disk, _) = six_commits();
-    let report = open(&disk).recovery();
+    let report = open(&disk, options()).recovery();
     assert!(report.damaged.is_empty() && report.torn_bytes == 0, "{report:?}");
 }
 
@@ -205,14 +185,13 @@ fn an_old_superblock_is_not_taken_for_the_newest() {
     let mut refused = 0;
     for copy in 0..2 {
         let disk = FaultDisk::new(3);
-        let store = open(&disk);
+        let store = open(&disk, options());
         let mut next = 0;
         // Until the log's tail moved with the newest copy.
         let far = options().log_bytes / 8;
         for lap in 0.. {
             next += append(&store, next, 1_000);
-            store.commit(T0).expect("committed");
-            while store.maintain(T0).expect("maintained") {}
+            store.upkeep(T0);
             let tails: Vec<u64> = disk.content("superblock").expect("a superblock").chunks(4096).map(tail_of).collect();
             if tails[0].abs_diff(tails[1]) >= far {
                 break;

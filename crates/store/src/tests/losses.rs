@@ -4,10 +4,9 @@
 use fastrand::Rng;
 
 use crate::disk::fault::{Fault, FaultDisk};
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-const MS: i64 = 1_000_000;
 const S: i64 = 1_000 * MS;
 
 fn options() -> StoreOptions {
@@ -20,40 +19,22 @@ fn options() -> StoreOptions {
     }
 }
 
-fn open(disk: &FaultDisk, now: i64) -> Store {
-    disk.open_store(options(), now).expect("opened")
-}
-
-fn spec(name: &str) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "network".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 32),
-        channels: vec![ChannelSpec::new("value", ChannelType::U64)],
-    }
+fn numbered(name: &str) -> StreamSpec {
+    spec(name, [("value", ChannelType::U64)]).modulus(Some(1 << 32))
 }
 
 fn stream(store: &Store, name: &str, now: i64) -> StreamId {
-    store.resolve(&spec(name), now).expect("resolved").0.id
+    store.resolve(&numbered(name), now).expect("resolved").0.id
 }
 
 fn send(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
     let mut batch = FrameBatch::new();
     for (n, &sequence) in sequences.iter().enumerate() {
-        let head = FrameHead { stream, receive_time: now + n as i64, source_time: None, sequence: Some(sequence) };
-        batch.begin(head);
-        batch.push(ChannelIndex(0), Value::U64(sequence));
-        batch.end();
+        let head = head(stream, now + n as i64).numbered(Some(sequence));
+        batch.put(head, [Value::U64(sequence)]);
     }
     let appended = store.append(&batch, now);
-    assert!(appended.outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })), "{:?}", appended.outcomes);
-}
-
-fn keep_up(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
+    assert!(appended.outcomes.iter().all(is_stored), "{:?}", appended.outcomes);
 }
 
 /// A row of `strongback.gaps`.
@@ -109,7 +90,7 @@ fn open_frames(rows: &[Row]) -> i64 {
 #[test]
 fn a_stream_that_loses_frames_all_the_time_has_a_row_a_second_and_each_frame_lies_in_one() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     let (mut random, mut next, mut missing) = (Rng::with_seed(1), 0, Vec::new());
     let seconds = 30;
@@ -122,7 +103,7 @@ fn a_stream_that_loses_frames_all_the_time_has_a_row_a_second_and_each_frame_lie
         next += lost;
         send(&store, lossy, &[next], now);
         next += 1;
-        keep_up(&store, now);
+        store.upkeep(now);
     }
     store.commit(T0 + (seconds + 2) * S).expect("committed");
     let rows = gap_rows(&store);
@@ -141,7 +122,7 @@ fn a_stream_that_loses_frames_all_the_time_has_a_row_a_second_and_each_frame_lie
 #[test]
 fn the_first_loss_after_a_quiet_second_is_durable_with_the_frame_that_shows_it() {
     let disk = FaultDisk::new(2);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[1, 2, 5], T0);
     store.commit(T0).expect("committed");
@@ -165,7 +146,7 @@ fn what_waits_for_its_second_is_told_once_whatever_ends() {
         for end in [End::Close, End::Kill, End::Cut, End::Fail] {
             let mut random = Rng::with_seed(seed);
             let mut disk = FaultDisk::new(seed);
-            let mut store = open(&disk, T0);
+            let mut store = open(&disk, options());
             let (mut now, mut next, mut late) = (T0, 2, Vec::new());
             let lossy = stream(&store, "lossy", now);
             let mut seen = std::collections::BTreeSet::from([1]);
@@ -209,13 +190,13 @@ fn what_waits_for_its_second_is_told_once_whatever_ends() {
                         next += 1;
                         store.commit(now).expect_err("the sync fails");
                         store.close(now).expect_err("it failed");
-                        let again = open(&disk, now);
+                        let again = open_at(&disk, options(), now);
                         again.take_over(&store, now).expect("taken over");
                         store = again;
                         continue;
                     }
                 }
-                store = open(&disk, now);
+                store = open_at(&disk, options(), now);
             }
             for _ in 0..3 {
                 now += 2 * S;
@@ -233,7 +214,7 @@ fn what_waits_for_its_second_is_told_once_whatever_ends() {
 #[test]
 fn a_source_that_begins_again_all_the_time_has_few_rows() {
     let disk = FaultDisk::new(4);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let restless = stream(&store, "restless", T0);
     let mut now = T0;
     for _ in 0..200 {
@@ -242,7 +223,7 @@ fn a_source_that_begins_again_all_the_time_has_few_rows() {
         for sequence in [3_000_000_000, 5, 3_000_000_000, 7] {
             send(&store, restless, &[sequence], now);
         }
-        keep_up(&store, now);
+        store.upkeep(now);
     }
     let restarts = store.counts(restless).restarts;
     let rows = gap_rows(&store);
@@ -254,21 +235,19 @@ fn a_source_that_begins_again_all_the_time_has_few_rows() {
 #[test]
 fn made_up_sequences_drive_out_neither_data_nor_events() {
     let disk = FaultDisk::new(5);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let mut events = crate::append::ledger::gaps_spec();
     events.key = StreamKey::new("strongback.events", []);
     let events = store.resolve_own(&events, T0).expect("resolved").0.id;
     let mut batch = FrameBatch::new();
     for n in 0..500 {
-        batch.begin(FrameHead { stream: events, receive_time: T0 + n, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(n as u64));
-        batch.end();
+        batch.put(head(events, T0 + n), [Value::U64(n as u64)]);
     }
     store.append(&batch, T0);
     let quiet = stream(&store, "quiet", T0);
     for from in (0..20_000).step_by(1_000) {
         send(&store, quiet, &(from..from + 1_000).collect::<Vec<_>>(), T0);
-        keep_up(&store, T0);
+        store.upkeep(T0);
     }
     let (mut now, mut random) = (T0, Rng::with_seed(5));
     let bogus: Vec<StreamId> = (0..200).map(|n| stream(&store, &format!("bogus{n}"), T0)).collect();
@@ -277,7 +256,7 @@ fn made_up_sequences_drive_out_neither_data_nor_events() {
         for &stream in &bogus {
             send(&store, stream, &[random.u64(..1 << 32)], now);
         }
-        keep_up(&store, now);
+        store.upkeep(now);
     }
     let count = |stream| -> usize {
         store.view().scan(Scan::all(stream, vec![])).map(|batch| batch.expect("reads").len()).sum()
@@ -295,19 +274,17 @@ fn made_up_sequences_drive_out_neither_data_nor_events() {
 #[test]
 fn a_recording_that_is_read_in_a_moment_has_a_row_for_each_loss_that_is_apart() {
     let disk = FaultDisk::new(6);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     // Frames of two minutes at 1 kHz, all committed at one instant.
     let losses: Vec<u64> = (1..60).map(|n| n * 2_000).collect();
     let mut batch = FrameBatch::new();
     for n in (0..120_000).filter(|n| !losses.contains(n)) {
         let receive_time = T0 - 120 * S + n as i64 * MS;
-        batch.begin(FrameHead { stream: lossy, receive_time, source_time: None, sequence: Some(n) });
-        batch.push(ChannelIndex(0), Value::U64(n));
-        batch.end();
+        batch.put(head(lossy, receive_time).numbered(Some(n)), [Value::U64(n)]);
         if n % 500 == 499 {
             store.append(&batch, T0);
-            keep_up(&store, T0);
+            store.upkeep(T0);
             batch.clear();
         }
     }
@@ -321,20 +298,12 @@ fn a_recording_that_is_read_in_a_moment_has_a_row_for_each_loss_that_is_apart() 
 #[test]
 fn a_long_name_holds_up_no_row() {
     let disk = FaultDisk::new(1);
-    let store = open(&disk, T0);
-    let spec = StreamSpec {
-        key: StreamKey::new("wide", [("tag".to_owned(), "\"".repeat(6_000))]),
-        source: "network".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 32),
-        channels: vec![ChannelSpec::new("value", ChannelType::U64)],
-    };
-    let wide = store.resolve(&spec, T0).expect("resolved").0.id;
+    let store = open(&disk, options());
+    let wide = store.stream(&numbered("wide").tag("tag", "\"".repeat(6_000)));
     let other = stream(&store, "other", T0);
     send(&store, wide, &[1, 4], T0);
     send(&store, other, &[1, 6], T0);
-    keep_up(&store, T0 + 2 * S);
+    store.upkeep(T0 + 2 * S);
     let rows = gap_rows(&store);
     let counts: Vec<(u32, u64)> = rows.iter().map(|row| (row.stream, row.count)).collect();
     assert_eq!(counts, [(wide.0, 2), (other.0, 4)]);
@@ -345,7 +314,7 @@ fn a_long_name_holds_up_no_row() {
 #[test]
 fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
     let disk = FaultDisk::new(7);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[1, 3], T0);
     store.commit(T0).expect("committed");
@@ -359,7 +328,7 @@ fn a_checkpoint_names_no_gap_whose_row_is_not_durable() {
     disk.heal();
     assert_eq!(store.refusal(), Some(Refusal::DiskFull), "the unit waits");
     checkpoint();
-    let again = open(&disk.after_cut(), T0 + 3 * S);
+    let again = open_at(&disk.after_cut(), options(), T0 + 3 * S);
     again.commit(T0 + 6 * S).expect("committed");
     let rows = gap_rows(&again);
     assert_eq!(rows.iter().map(|row| (row.range, row.count)).collect::<Vec<_>>(), [((2, 2), 1), ((4, 4), 1)]);
@@ -370,9 +339,7 @@ fn send_refused(store: &Store, stream: StreamId, sequences: &[u64], now: i64) {
     store.engine.writer.lock().gate.set_disk_full(true);
     let mut batch = FrameBatch::new();
     for &sequence in sequences {
-        batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: Some(sequence) });
-        batch.push(ChannelIndex(0), Value::U64(sequence));
-        batch.end();
+        batch.put(head(stream, now).numbered(Some(sequence)), [Value::U64(sequence)]);
     }
     let outcomes = store.append(&batch, now).outcomes;
     assert!(outcomes.iter().all(|o| matches!(o, Outcome::Rejected(Reject::Refused(_)))), "{outcomes:?}");
@@ -389,7 +356,7 @@ fn of_cause(store: &Store, cause: &str) -> Vec<((i64, i64), u64)> {
 fn what_is_lost_among_refused_frames_is_told_whatever_ends() {
     for waits in [false, true] {
         let disk = FaultDisk::new(8);
-        let mut store = open(&disk, T0);
+        let mut store = open(&disk, options());
         let lossy = stream(&store, "lossy", T0);
         send(&store, lossy, &[1, 3, 4, 5, 6, 7, 8, 9], T0);
         store.commit(T0).expect("committed");
@@ -401,8 +368,8 @@ fn what_is_lost_among_refused_frames_is_told_whatever_ends() {
             store.commit(T0 + 2 * S).expect("committed");
         }
         let disk = disk.after_kill();
-        store = open(&disk, T0 + 3 * S);
-        assert_eq!(store.resolve(&spec("lossy"), T0).expect("resolved").0.id, lossy);
+        store = open_at(&disk, options(), T0 + 3 * S);
+        assert_eq!(store.stream(&numbered("lossy")), lossy);
         send(&store, lossy, &[15, 20], T0 + 4 * S);
         store.commit(T0 + 6 * S).expect("committed");
         assert_eq!(of_cause(&store, "not recorded"), [((10, 10), 1), ((20, 20), 1)]);
@@ -414,7 +381,7 @@ fn what_is_lost_among_refused_frames_is_told_whatever_ends() {
 #[test]
 fn runs_of_refused_frames_beyond_those_that_wait_apart_are_told_with_the_losses_between() {
     let disk = FaultDisk::new(9);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[1, 3], T0);
     store.commit(T0).expect("committed");
@@ -423,7 +390,7 @@ fn runs_of_refused_frames_beyond_those_that_wait_apart_are_told_with_the_losses_
     store.commit(T0 + 200 * MS).expect("committed");
     let rows = of_cause(&store, "not recorded");
     assert!(rows.len() > 100 && rows.len() < 200, "{} rows", rows.len());
-    let store = open(&disk.after_kill(), T0 + 3 * S);
+    let store = open_at(&disk.after_kill(), options(), T0 + 3 * S);
     store.commit(T0 + 4 * S).expect("committed");
     assert_eq!(open_frames(&gap_rows(&store)), 1 + 2 * refused.len() as i64);
 }
@@ -431,7 +398,7 @@ fn runs_of_refused_frames_beyond_those_that_wait_apart_are_told_with_the_losses_
 #[test]
 fn a_late_frame_that_is_refused_is_lost_once_and_lets_others_have_their_range() {
     let disk = FaultDisk::new(10);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[100, 101, 102, 103, 104, 105], T0);
     send_refused(&store, lossy, &[106, 107, 95, 95], T0 + MS);
@@ -441,7 +408,7 @@ fn a_late_frame_that_is_refused_is_lost_once_and_lets_others_have_their_range() 
     let told = [((106, 107), 2), ((95, 95), 1)];
     assert_eq!(of_cause(&store, "not recorded"), told);
     let disk = disk.after_kill();
-    let again = open(&disk, T0 + S);
+    let again = open_at(&disk, options(), T0 + S);
     send(&again, lossy, &[108], T0 + S);
     again.commit(T0 + 3 * S).expect("committed");
     assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
@@ -450,7 +417,7 @@ fn a_late_frame_that_is_refused_is_lost_once_and_lets_others_have_their_range() 
 #[test]
 fn a_late_frame_that_is_refused_fills_its_gap_when_it_comes_again() {
     let disk = FaultDisk::new(11);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[100, 101], T0);
     send_refused(&store, lossy, &[95, 95], T0 + MS);
@@ -467,7 +434,7 @@ fn a_late_frame_that_is_refused_fills_its_gap_when_it_comes_again() {
 #[test]
 fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session() {
     let disk = FaultDisk::new(12);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[1, 2], T0);
     let far = 3_000_000_000;
@@ -475,7 +442,7 @@ fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session()
     store.commit(T0 + 2 * MS).expect("committed");
     let told = [((3, 4), 2), ((far as i64, far as i64 + 1), 2)];
     assert_eq!(of_cause(&store, "not recorded"), told);
-    let again = open(&disk.after_kill(), T0 + S);
+    let again = open_at(&disk.after_kill(), options(), T0 + S);
     send(&again, lossy, &[far + 2], T0 + S);
     again.commit(T0 + 3 * S).expect("committed");
     assert_eq!((of_cause(&again, "not recorded"), of_cause(&again, "sequence")), (told.to_vec(), vec![]));
@@ -486,22 +453,21 @@ fn a_sender_that_begins_again_while_it_is_refused_leaves_a_row_of_each_session()
 fn a_sequence_that_counts_by_another_number_shows_no_loss() {
     for opened_between in [false, true] {
         let disk = FaultDisk::new(14);
-        let mut store = open(&disk, T0);
-        let narrow = StreamSpec { sequence_modulus: Some(1 << 16), ..spec("counter") };
-        let s = store.resolve(&narrow, T0).expect("resolved").0.id;
+        let mut store = open(&disk, options());
+        let s = store.stream(&numbered("counter").modulus(Some(1 << 16)));
         send(&store, s, &[65_534, 65_535, 65_536, 65_538], T0);
-        keep_up(&store, T0);
+        store.upkeep(T0);
         assert_eq!(store.counts(s).lost, 1);
         let mut now = T0 + 10 * MS;
         for round in 0..3u64 {
             if opened_between {
                 drop(store);
-                store = open(&disk, now);
+                store = open_at(&disk, options(), now);
             }
             assert_eq!(stream(&store, "counter", now), s);
             let first = 65_539 + 2 * round;
             send(&store, s, &[first, first + 1], now);
-            keep_up(&store, now);
+            store.upkeep(now);
             now += 10 * MS;
         }
         // One that comes behind is a loss as any other.
@@ -515,7 +481,7 @@ fn a_sequence_that_counts_by_another_number_shows_no_loss() {
 #[test]
 fn what_fills_a_gap_has_its_row_behind_that_of_the_gap() {
     let disk = FaultDisk::new(13);
-    let store = open(&disk, T0);
+    let store = open(&disk, options());
     let lossy = stream(&store, "lossy", T0);
     send(&store, lossy, &[1, 2], T0);
     send_refused(&store, lossy, &[3], T0 + MS);
@@ -536,8 +502,7 @@ fn what_fills_a_gap_has_its_row_behind_that_of_the_gap() {
 fn however_many_losses_an_opening_finds_each_is_told_once() {
     let disk = FaultDisk::new(14);
     let options = StoreOptions { log_bytes: 8 << 20, max_bytes: Some(1 << 30), ..options() };
-    let open = |disk: &FaultDisk, now| disk.open_store(options.clone(), now).expect("opened");
-    let store = open(&disk, T0);
+    let store = open(&disk, &options);
     let streams: Vec<StreamId> = (0..1_200).map(|n| stream(&store, &format!("s{n}"), T0)).collect();
     let send_all = |sequences: &[u64], now| {
         streams.iter().for_each(|&stream| send(&store, stream, sequences, now));
@@ -550,7 +515,7 @@ fn however_many_losses_an_opening_finds_each_is_told_once() {
     let mut disk = disk;
     for n in 0..3 {
         disk = disk.after_kill();
-        let store = open(&disk, T0 + (n + 1) * 10 * S);
+        let store = open_at(&disk, &options, T0 + (n + 1) * 10 * S);
         store.commit(T0 + (n + 1) * 10 * S + 5 * S).expect("committed");
         assert_eq!(open_frames(&gap_rows(&store)), 2 * 1_200 + 1, "opening {n}");
     }

@@ -8,7 +8,6 @@ mod reduced;
 mod rot;
 mod seeds;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,9 +17,8 @@ use self::blobs::Camera;
 use self::reduced::Reduced;
 use crate::disk::Disk;
 use crate::disk::fault::{FOLDER, FaultDisk};
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 /// One frame as the model keeps it: times, and cells by channel.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +94,7 @@ fn open_on(disk: &FaultDisk, fixed: bool, now: i64) -> Result<Store, OpenError> 
         let options = StoreOptions { open_bytes: 256 << 10, ..StoreOptions::default() };
         return super::fixed::open_on(disk, options, now);
     }
-    Store::open_on(Arc::new(disk.clone()), options(), now)
+    disk.open_store(options(), now)
 }
 
 fn options() -> StoreOptions {
@@ -150,16 +148,10 @@ impl Model {
 
     fn add_stream(&mut self) {
         let n = self.streams.len();
-        let channels = (0..self.random.usize(1..5)).map(|i| Self::channel(&mut self.random, i)).collect();
+        let channels: Vec<ChannelSpec> =
+            (0..self.random.usize(1..5)).map(|i| Self::channel(&mut self.random, i)).collect();
         let clock = if self.random.bool() { Clock::Receive } else { Clock::Source };
-        let spec = StreamSpec {
-            key: StreamKey::new(format!("table{}", n % 3), [("n".to_owned(), n.to_string())]),
-            source: "model".into(),
-            clock,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels,
-        };
+        let spec = spec(format!("table{}", n % 3), channels).tag("n", n).clock(clock).source("model");
         if let Ok((stream, _)) = self.store.resolve(&spec, self.now) {
             self.streams.push(ModelStream { spec, id: stream.id, frames: Vec::new(), acknowledged: 0, first: 0 });
         }
@@ -227,7 +219,7 @@ impl Model {
             self.now += self.random.i64(1..1_000_000);
             let stream = &self.streams[n];
             let source_time = self.random.bool().then(|| self.now - self.random.i64(0..3_000_000));
-            let head = FrameHead { stream: stream.id, receive_time: self.now, source_time, sequence: None };
+            let head = head(stream.id, self.now).sampled(source_time);
             batch.begin(head);
             let mut cells = Vec::new();
             for (i, channel) in stream.spec.channels.iter().enumerate() {

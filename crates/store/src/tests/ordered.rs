@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 const NOW: i64 = T0 + 500 * S;
 
@@ -14,9 +14,7 @@ fn append(store: &Store, frames: &[(StreamId, i64, String)]) -> Vec<u64> {
     for some in frames.chunks(256) {
         let mut batch = FrameBatch::new();
         for (stream, time, text) in some {
-            batch.begin(FrameHead { stream: *stream, receive_time: NOW, source_time: Some(*time), sequence: None });
-            batch.push(ChannelIndex(0), Value::String(text));
-            batch.end();
+            batch.put(head(*stream, NOW).sampled(Some(*time)), [Value::String(text)]);
         }
         for outcome in store.append(&batch, NOW).outcomes {
             let Outcome::Stored { row } = outcome else { panic!("{outcome:?}") };
@@ -33,13 +31,8 @@ fn store_of(streams: usize) -> (Store, Vec<StreamId>, tempfile::TempDir) {
     let options =
         StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, open_bytes: 64 << 10, ..StoreOptions::default() };
     let store = Store::open(dir.path(), options, T0).unwrap();
-    let ids = (0..streams).map(|n| {
-        let spec = StreamSpec {
-            clock: Clock::Source,
-            ..StreamSpec::new(StreamKey::new(format!("s{n}"), []), vec![ChannelSpec::new("v", ChannelType::String)])
-        };
-        store.resolve(&spec, T0).unwrap().0.id
-    });
+    let ids =
+        (0..streams).map(|n| store.stream(&spec(format!("s{n}"), [("v", ChannelType::String)]).clock(Clock::Source)));
     let ids = ids.collect();
     (store, ids, dir)
 }

@@ -2,19 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
-fn spec(table: &str, channels: &[&str]) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: channels.iter().map(|name| ChannelSpec::new(*name, ChannelType::String)).collect(),
-    }
+fn texts(table: &str, channels: &[&str]) -> StreamSpec {
+    spec(table, channels.iter().map(|name| (*name, ChannelType::String)))
 }
 
 #[test]
@@ -25,14 +17,14 @@ fn no_source_resolves_a_table_of_the_stores_own_before_or_after_it_exists() {
     let refused = |store: &Store| {
         for table in tables.into_iter().chain(["Strongback.events", "STRONGBACK.runs"]) {
             for channels in [&["text"][..], &["text", "more"], &[]] {
-                let answer = store.resolve(&spec(table, channels), T0);
+                let answer = store.resolve(&texts(table, channels), T0);
                 assert!(matches!(answer, Err(Reject::BadName { .. })), "{table}: {answer:?}");
             }
         }
     };
     refused(&store);
     for table in tables {
-        store.resolve_own(&spec(table, &["text"]), T0).expect(table);
+        store.resolve_own(&texts(table, &["text"]), T0).expect(table);
     }
     refused(&store);
     store.commit(T0).expect("committed");
@@ -40,9 +32,9 @@ fn no_source_resolves_a_table_of_the_stores_own_before_or_after_it_exists() {
     let store = Store::open(folder.path(), StoreOptions::default(), T0).expect("opened again");
     refused(&store);
     for table in tables {
-        assert_eq!(store.resolve_own(&spec(table, &["text"]), T0).expect(table).0.layout.channels.len(), 1, "{table}");
+        assert_eq!(store.resolve_own(&texts(table, &["text"]), T0).expect(table).0.layout.channels.len(), 1, "{table}");
     }
-    store.resolve(&spec("strongbacks.events", &["text"]), T0).expect("another table");
+    store.resolve(&texts("strongbacks.events", &["text"]), T0).expect("another table");
 }
 
 #[test]

@@ -1,42 +1,31 @@
 //! Few columns of a wide block are read without the others.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
 
 use super::pyramid::counted;
 use crate::disk::fault::FaultDisk;
 use crate::segment::directory::file_name;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const CHANNELS: usize = 60;
 const ROWS: usize = 2_000;
 
-fn open(disk: &FaultDisk) -> Store {
-    let options = StoreOptions { log_bytes: 4 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() };
-    Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
+fn options() -> StoreOptions {
+    StoreOptions { log_bytes: 4 << 20, max_bytes: Some(1 << 30), ..StoreOptions::default() }
 }
 
 /// A sealed store of one stream; each channel is of another kind, has holes, or is there in some frames only.
 fn wide(disk: &FaultDisk) -> (Store, StreamId) {
-    let store = open(disk);
+    let store = open(disk, options());
     let kinds = [ChannelType::F32, ChannelType::F64, ChannelType::I16, ChannelType::String, ChannelType::Bool];
-    let channels = (0..CHANNELS).map(|c| ChannelSpec::new(format!("c{c}"), kinds[c % kinds.len()])).collect();
-    let spec = StreamSpec {
-        key: StreamKey::new("wide", []),
-        source: "test".into(),
-        clock: Clock::Source,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 32),
-        channels,
-    };
-    let id = store.resolve(&spec, T0).expect("resolved").0.id;
+    let channels = (0..CHANNELS).map(|c| (format!("c{c}"), kinds[c % kinds.len()]));
+    let id = store.stream(&spec("wide", channels).clock(Clock::Source).modulus(Some(1 << 32)));
     let (mut random, mut batch) = (Rng::with_seed(3), FrameBatch::new());
     for row in 0..ROWS as i64 {
         let receive_time = T0 + row * 40_000_000;
         let source_time = Some(receive_time - random.i64(0..9_000_000));
-        batch.begin(FrameHead { stream: id, receive_time, source_time, sequence: Some(row as u64) });
+        batch.begin(head(id, receive_time).sampled(source_time).numbered(Some(row as u64)));
         for c in 0..CHANNELS {
             let index = ChannelIndex(c as u16);
             match (c % 7, random.u8(0..20)) {
@@ -55,7 +44,7 @@ fn wide(disk: &FaultDisk) -> (Store, StreamId) {
     }
     store.append(&batch, T0);
     store.close(T0).expect("closed");
-    (open(disk), id)
+    (open(disk, options()), id)
 }
 
 fn scan(store: &Store, id: StreamId, columns: &[usize]) -> Result<Vec<Batch>, ScanError> {

@@ -9,14 +9,14 @@ use super::settle::verify;
 use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
 use crate::segment::directory::file_name;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 /// Blocks of the stream: each has a layout of its own, so that settle joins none of them.
 const STEPS: usize = 40;
 const STEP_ROWS: usize = 300;
 
-fn spec(step: usize) -> StreamSpec {
+fn grown(step: usize) -> StreamSpec {
     let small = if step < STEPS / 2 { ChannelType::I16 } else { ChannelType::I64 };
     let mut channels = vec![
         ChannelSpec::new("steady", ChannelType::F64),
@@ -26,19 +26,7 @@ fn spec(step: usize) -> StreamSpec {
         ChannelSpec::new("text", ChannelType::String),
     ];
     channels.extend((0..step).map(|n| ChannelSpec::new(format!("x{n}"), ChannelType::Bool)));
-    StreamSpec {
-        key: StreamKey::new("t", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 20),
-        channels,
-    }
-}
-
-fn work(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
+    spec("t", channels).modulus(Some(1 << 20))
 }
 
 /// A store with one segment of blocks that ascend in time; with `late`, of some that do not.
@@ -51,17 +39,17 @@ fn fed(disk: &FaultDisk, seed: u64, late: bool) -> (Store, StreamId, i64) {
         open_bytes: 1,
         ..StoreOptions::default()
     };
-    let store = Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened");
+    let store = open(disk, options);
     let (mut random, mut now, mut sequence) = (Rng::with_seed(seed), T0, 0);
     let mut id = StreamId(0);
     for step in 0..STEPS {
-        id = store.resolve(&spec(step), now).expect("resolved").0.id;
+        id = store.resolve(&grown(step), now).expect("resolved").0.id;
         let mut batch = FrameBatch::new();
         for row in 0..STEP_ROWS {
             now += random.i64(1..2_000_000);
             sequence += 1 + u64::from(random.u16(0..400) == 0);
             let receive_time = if late && random.u16(0..300) == 0 { now - 900_000_000 } else { now };
-            batch.begin(FrameHead { stream: id, receive_time, source_time: None, sequence: Some(sequence) });
+            batch.begin(head(id, receive_time).numbered(Some(sequence)));
             batch.push(ChannelIndex(0), Value::F64((row as f64 / 40.0).sin() + random.f64()));
             match random.u16(0..500) {
                 0 => batch.push_state(ChannelIndex(1), CellState::Unknown),
@@ -69,7 +57,7 @@ fn fed(disk: &FaultDisk, seed: u64, late: bool) -> (Store, StreamId, i64) {
                 2 => batch.push(ChannelIndex(1), Value::F64(f64::INFINITY)),
                 _ => batch.push(ChannelIndex(1), Value::F64(random.i32(-5..5) as f64)),
             }
-            match spec(step).channels[2].channel_type {
+            match grown(step).channels[2].channel_type {
                 ChannelType::I16 => batch.push(ChannelIndex(2), Value::I16(random.i16(-99..99))),
                 _ => batch.push(ChannelIndex(2), Value::I64(random.i64(-99..99))),
             }
@@ -82,8 +70,8 @@ fn fed(disk: &FaultDisk, seed: u64, late: bool) -> (Store, StreamId, i64) {
             }
             batch.end();
         }
-        assert!(store.append(&batch, now).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
-        work(&store, now);
+        assert!(store.append(&batch, now).outcomes.iter().all(is_stored));
+        store.upkeep(now);
     }
     store.close(now).expect("closed");
     let store = Store::open_on(
@@ -208,7 +196,7 @@ fn a_damaged_pyramid_is_listed_and_passed_over() {
     let bytes: u64 = of_stream.1.iter().map(|(_, all)| u64::from(*all)).sum();
     let options = || StoreOptions { max_bytes: Some(64 << 20), segment_bytes: 1 << 20, ..StoreOptions::default() };
     let answer = || {
-        let store = Store::open_on(Arc::new(disk.clone()), options(), now).expect("opened");
+        let store = open_at(&disk, options(), now);
         buckets(&store.view().reduce(id, ChannelIndex(0), i64::MIN..i64::MAX, 3).expect("reduced"))
     };
     let (expected, mut random) = (answer(), Rng::with_seed(6));

@@ -2,23 +2,19 @@
 
 use crate::disk::fault::FaultDisk;
 use crate::disk::names;
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 fn send(store: &Store, stream: StreamId, rows: std::ops::Range<i64>, now: i64) -> usize {
     let mut duplicates = 0;
     for from in rows.clone().step_by(4096) {
         let mut batch = FrameBatch::new();
         for n in from..rows.end.min(from + 4096) {
-            batch.begin(FrameHead { stream, receive_time: now, source_time: Some(T0 + n), sequence: None });
-            batch.push(ChannelIndex(0), Value::I64(n));
-            batch.end();
+            batch.put(head(stream, now).sampled(Some(T0 + n)), [Value::I64(n)]);
         }
         let outcomes = store.append(&batch, now).outcomes;
         duplicates += outcomes.iter().filter(|outcome| **outcome == Outcome::Duplicate).count();
-        store.commit(now).expect("committed");
-        while store.maintain(now).expect("upkeep") {}
+        store.upkeep(now);
     }
     duplicates
 }
@@ -27,20 +23,10 @@ fn send(store: &Store, stream: StreamId, rows: std::ops::Range<i64>, now: i64) -
 fn the_newest_is_known_longest_and_memory_is_bounded() {
     let disk = FaultDisk::new(3);
     let options = StoreOptions { log_bytes: 1 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
-    let store = disk.open_store(options, T0).expect("opened");
+    let store = open(&disk, options);
     let most = 700 << 10;
     store.sealer.lock().sealing.set_recent_max(most);
-    let stream = |name: &str| {
-        let spec = StreamSpec {
-            key: StreamKey::new(name, []),
-            source: "test".into(),
-            clock: Clock::Source,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("x", ChannelType::I64)],
-        };
-        store.resolve(&spec, T0).expect("resolved").0.id
-    };
+    let stream = |name: &str| store.stream(&spec(name, [("x", ChannelType::I64)]).clock(Clock::Source));
     // More than a stream remembers: its oldest went for its own newest.
     let (a, b) = (stream("a"), stream("b"));
     send(&store, a, 0..150_000, T0);
@@ -58,27 +44,16 @@ fn the_newest_is_known_longest_and_memory_is_bounded() {
 #[test]
 fn numbers_are_told_apart_by_their_types() {
     let disk = FaultDisk::new(3);
-    let store = disk.open_store(StoreOptions::default(), T0).expect("opened");
+    let store = open(&disk, StoreOptions::default());
     let stream = |kind: ChannelType| {
-        let spec = StreamSpec {
-            key: StreamKey::new("registers", []),
-            source: "test".into(),
-            clock: Clock::Source,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![
-                ChannelSpec::new(format!("of_{kind:?}"), kind),
-                ChannelSpec::new("widened", ChannelType::I32),
-            ],
-        };
+        let spec = spec("registers", [(format!("of_{kind:?}"), kind), ("widened".into(), ChannelType::I32)])
+            .clock(Clock::Source);
         store.resolve(&spec, T0).expect("resolved").1
     };
     let send = |column: ChannelIndex, value: Value<'_>| {
         let mut batch = FrameBatch::new();
-        let head = FrameHead { stream: StreamId(0), receive_time: T0, source_time: Some(T0), sequence: None };
-        batch.begin(head);
-        batch.push(column, value);
-        batch.end();
+        let head = head(StreamId(0), T0).sampled(Some(T0));
+        batch.put_at(head, [(column, value)]);
         store.append(&batch, T0).outcomes[0] == Outcome::Duplicate
     };
     let bits = 5.0_f64.to_bits();
@@ -96,14 +71,7 @@ fn numbers_are_told_apart_by_their_types() {
     }
     let column = stream(ChannelType::I32)[1];
     assert!(!send(column, Value::I32(7)));
-    let spec = |kind| StreamSpec {
-        key: StreamKey::new("registers", []),
-        source: "test".into(),
-        clock: Clock::Source,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("widened", kind)],
-    };
+    let spec = |kind| spec("registers", [("widened", kind)]).clock(Clock::Source);
     store.resolve(&spec(ChannelType::F64), T0).expect("widened");
     assert!(send(column, Value::F64(7.0)), "the same number once the channel is wider");
     assert!(!send(column, Value::F64(7.5)));
@@ -119,23 +87,17 @@ fn states(random: &mut fastrand::Rng) -> (i64, Vec<Option<i64>>) {
 fn frames_that_differ_in_a_few_bits_are_told_apart_once_they_are_sealed() {
     let disk = FaultDisk::new(3);
     let options = StoreOptions { log_bytes: 4 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
-    let store = disk.open_store(options.clone(), T0).expect("opened");
+    let store = open(&disk, &options);
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let spec = StreamSpec {
-        key: StreamKey::new("machine", []),
-        source: "test".into(),
-        clock: Clock::Source,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: names.map(|name| ChannelSpec::new(name, ChannelType::I64)).to_vec(),
-    };
-    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let stream = store.stream(
+        &spec("machine", names.map(|name| ChannelSpec::new(name, ChannelType::I64)).to_vec()).clock(Clock::Source),
+    );
     let send = |store: &Store, frames: &[(i64, Vec<Option<i64>>)]| -> usize {
         let mut duplicates = 0;
         for part in frames.chunks(4096) {
             let mut batch = FrameBatch::new();
             for (time, states) in part {
-                batch.begin(FrameHead { stream, receive_time: T0, source_time: Some(*time), sequence: None });
+                batch.begin(head(stream, T0).sampled(Some(*time)));
                 for (channel, state) in states.iter().enumerate() {
                     if let Some(state) = state {
                         batch.push(ChannelIndex(channel as u16), Value::I64(*state));
@@ -145,8 +107,7 @@ fn frames_that_differ_in_a_few_bits_are_told_apart_once_they_are_sealed() {
             }
             let outcomes = store.append(&batch, T0).outcomes;
             duplicates += outcomes.iter().filter(|outcome| **outcome == Outcome::Duplicate).count();
-            store.commit(T0).expect("committed");
-            while store.maintain(T0).expect("upkeep") {}
+            store.upkeep(T0);
         }
         duplicates
     };
@@ -173,15 +134,7 @@ fn what_is_only_of_help_and_cannot_be_read_keeps_no_store_shut() {
     let options = StoreOptions { log_bytes: 1 << 20, open_bytes: 0, ..StoreOptions::default() };
     let open = |disk: &FaultDisk| disk.open_store(options.clone(), T0);
     let store = open(&disk).expect("opened");
-    let spec = StreamSpec {
-        key: StreamKey::new("a", []),
-        source: "test".into(),
-        clock: Clock::Source,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::I64)],
-    };
-    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let stream = store.stream(&spec("a", [("x", ChannelType::I64)]).clock(Clock::Source));
     send(&store, stream, 0..20_000, T0);
     store.close(T0).expect("closed");
     for of_spare in [false, true] {

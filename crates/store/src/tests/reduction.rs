@@ -2,15 +2,13 @@
 //! its instant, from memory, blocks, the log, and after the power was cut at any write.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -138,15 +136,7 @@ struct Checked {
 }
 
 fn resolve(store: &Store, clock: Clock) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new("reduced", []),
-        source: "test".into(),
-        clock,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: channels(),
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&spec("reduced", channels()).clock(clock))
 }
 
 impl Checked {
@@ -168,7 +158,7 @@ impl Checked {
             let (time, cells, late) = source.frame();
             let source_time = (self.clock == Clock::Source).then_some(time);
             let receive_time = if self.clock == Clock::Source { source.time + 5 } else { time };
-            batch.begin(FrameHead { stream: self.stream, receive_time, source_time, sequence: None });
+            batch.begin(head(self.stream, receive_time).sampled(source_time));
             self.cells += cells.len() as u64;
             for (n, value) in cells {
                 match &value {
@@ -259,17 +249,12 @@ fn seeds(few: u64) -> u64 {
     std::env::var("REDUCTION_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(few)
 }
 
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
-}
-
 #[test]
 fn every_sample_lies_within_its_bound_wherever_it_is_read() {
     let (mut cells, mut points) = (0, 0);
     for seed in 0..seeds(30) {
         let disk = FaultDisk::new(seed);
-        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let mut store = open(&disk, options());
         let clock = if seed % 2 == 0 { Clock::Receive } else { Clock::Source };
         let (mut checked, mut source) = (Checked::new(&store, clock), Source::new(seed));
         for lap in 0..3 {
@@ -290,7 +275,7 @@ fn every_sample_lies_within_its_bound_wherever_it_is_read() {
                 }
                 checked.check(&store, &what);
                 if source.random.bool() {
-                    settle(&store, source.time);
+                    store.upkeep(source.time);
                 }
             }
             let counts = store.counts(checked.stream);
@@ -305,12 +290,12 @@ fn every_sample_lies_within_its_bound_wherever_it_is_read() {
             // A clean end, or the process killed after a commit.
             if seed % 3 == 0 {
                 store.close(source.time).expect("closed");
-                store = Store::open_on(Arc::new(disk.clone()), options(), source.time).expect("opened");
+                store = open_at(&disk, options(), source.time);
             } else {
-                settle(&store, source.time);
+                store.upkeep(source.time);
                 drop(store);
                 let disk = disk.clone();
-                store = Store::open_on(Arc::new(disk), options(), source.time).expect("opened");
+                store = open_at(&disk, options(), source.time);
             }
             checked.check(&store, &what);
             checked.check_late(&store, &what);
@@ -325,7 +310,7 @@ fn what_was_acknowledged_keeps_its_bound_whatever_is_cut() {
     let mut cuts = 0;
     for seed in 1_000..1_000 + seeds(25) {
         let mut disk = FaultDisk::new(seed);
-        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let mut store = open(&disk, options());
         let mut source = Source::new(seed);
         source.mood.late = 0.0;
         let clock = if seed % 2 == 0 { Clock::Receive } else { Clock::Source };
@@ -356,7 +341,7 @@ fn what_was_acknowledged_keeps_its_bound_whatever_is_cut() {
                 if source.random.bool() {
                     disk.faults.writes_left.store(source.random.u64(1..12), Ordering::Relaxed);
                 }
-                match Store::open_on(Arc::new(disk.clone()), options(), source.time) {
+                match disk.open_store(options(), source.time) {
                     Ok(opened) => {
                         store = opened;
                         break;
@@ -376,22 +361,12 @@ fn what_was_acknowledged_keeps_its_bound_whatever_is_cut() {
 
 /// A stream with one channel.
 fn single(store: &Store, name: &str, kind: ChannelType, reduction: Reduction) -> StreamId {
-    let spec = StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec { reduction, ..ChannelSpec::new("x", kind) }],
-    };
-    store.resolve(&spec, T0).expect("resolved").0.id
+    store.stream(&spec(name, [("x", kind, reduction)]))
 }
 
 fn offer(store: &Store, stream: StreamId, time: i64, value: f64) -> Outcome {
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream, receive_time: T0 + time, source_time: None, sequence: None });
-    batch.push(ChannelIndex(0), Value::F64(value));
-    batch.end();
+    batch.put(head(stream, T0 + time), [Value::F64(value)]);
     store.append(&batch, T0 + time).outcomes.remove(0)
 }
 
@@ -403,7 +378,7 @@ fn state(store: &Store, stream: StreamId, time: i64) -> Option<(f64, i64)> {
 #[test]
 fn a_held_frame_outlives_its_place_in_the_log() {
     let disk = FaultDisk::new(5);
-    let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+    let mut store = open(&disk, options());
     let held = single(&store, "quiet", ChannelType::F64, Reduction::SwingingDoor { bound: 0.5 });
     let busy = single(&store, "busy", ChannelType::F64, Reduction::None);
     assert_eq!(offer(&store, held, 0, 0.0), Outcome::Stored { row: 0 });
@@ -418,7 +393,7 @@ fn a_held_frame_outlives_its_place_in_the_log() {
                 time += 1;
                 assert!(matches!(offer(&store, busy, time, time as f64), Outcome::Stored { .. }), "lap {lap}");
             }
-            settle(&store, T0 + time);
+            store.upkeep(T0 + time);
         }
         assert_eq!(
             (state(&store, held, 10), state(&store, held, 5)),
@@ -426,7 +401,7 @@ fn a_held_frame_outlives_its_place_in_the_log() {
             "lap {lap}"
         );
         drop(store);
-        store = Store::open_on(Arc::new(disk.clone()), options(), T0 + time).expect("opened");
+        store = open_at(&disk, options(), T0 + time);
         assert_eq!(
             (state(&store, held, 10), state(&store, held, 5)),
             (Some((100.0, 10)), Some((50.0, 5))),
@@ -441,23 +416,15 @@ fn a_held_frame_outlives_its_place_in_the_log() {
 #[test]
 fn a_steady_value_is_as_new_as_its_newest_frame() {
     let disk = FaultDisk::new(6);
-    let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
-    let spec = StreamSpec {
-        key: StreamKey::new("two", []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![
-            ChannelSpec { reduction: Reduction::Deadband { bound: 1.0 }, ..ChannelSpec::new("x", ChannelType::F64) },
-            ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("y", ChannelType::String) },
-        ],
-    };
-    let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+    let store = open(&disk, options());
+    let stream = store.stream(&spec(
+        "two",
+        [("x", ChannelType::F64, Reduction::Deadband { bound: 1.0 }), ("y", ChannelType::String, Reduction::Step)],
+    ));
     let mut batch = FrameBatch::new();
     let (rows, mut reduced) = (3_000i64, 0);
     for n in 0..rows {
-        batch.begin(FrameHead { stream, receive_time: T0 + n, source_time: None, sequence: None });
+        batch.begin(head(stream, T0 + n));
         // The text changes in two of three frames, the number stays within its band.
         batch.push(ChannelIndex(0), Value::F64(0.5 + (n % 7) as f64 / 7.0));
         batch.push(ChannelIndex(1), Value::String(["a", "b", "b"][n as usize % 3]));
@@ -467,7 +434,7 @@ fn a_steady_value_is_as_new_as_its_newest_frame() {
         reduced += u64::from(matches!(outcome, Outcome::Reduced { .. }));
     }
     assert_eq!(reduced, 1_000);
-    settle(&store, T0);
+    store.upkeep(T0);
     let values: u64 = store
         .view()
         .scan(Scan::all(stream, vec![ChannelIndex(0)]))
@@ -516,14 +483,7 @@ impl Growth {
             },
             _ => step("a", ChannelType::I32),
         };
-        let before = StreamSpec {
-            key: StreamKey::new("grown", []),
-            source: "test".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![a],
-        };
+        let before = spec("grown", vec![a]);
         let mut after = before.clone();
         match self {
             Growth::Channel => after.channels.push(step("b", ChannelType::F64)),
@@ -539,9 +499,7 @@ impl Growth {
 /// Offers a value that any of their types takes.
 fn small(store: &Store, stream: StreamId, time: i64, value: i8) -> Outcome {
     let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream, receive_time: T0 + time, source_time: None, sequence: None });
-    batch.push(ChannelIndex(0), Value::I8(value));
-    batch.end();
+    batch.put(head(stream, T0 + time), [Value::I8(value)]);
     store.append(&batch, T0 + time).outcomes.remove(0)
 }
 
@@ -552,19 +510,19 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
     for growth in Growth::ALL {
         for flushed in [false, true] {
             let disk = FaultDisk::new(8);
-            let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+            let mut store = open(&disk, options());
             let [before, after] = growth.specs();
-            let s = store.resolve(&before, T0).expect("resolved").0.id;
+            let s = store.stream(&before);
             assert_eq!(small(&store, s, 0, 7), Outcome::Stored { row: 0 });
             assert_eq!(small(&store, s, 10, 7), Outcome::Reduced { row: 0 });
             store.commit(T0).expect("committed");
             store.resolve(&after, T0).expect("resolved");
             store.sealer.lock().write_checkpoint(&store.engine, None).expect("a checkpoint");
             drop(store);
-            store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+            store = open(&disk, options());
             let what = format!("{growth:?}, {flushed}");
             assert_eq!(state(&store, s, 15), Some((7.0, 10)), "{what}");
-            assert_eq!(store.resolve(&after, T0).expect("resolved").0.id, s);
+            assert_eq!(store.stream(&after), s);
             if flushed {
                 assert!(store.engine.writer.lock().flush_held(s.0, 0, T0));
             }
@@ -579,11 +537,11 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
                 assert_eq!(states, [7.0, 7.0, if door { 8.0 } else { 7.0 }, 9.0], "{what}, {round}");
                 assert_eq!(times, [if door { 15 } else { 10 }, 30], "{what}, {round}");
                 match round {
-                    0 => settle(&store, T0 + 30),
+                    0 => store.upkeep(T0 + 30),
                     _ => store.close(T0 + 30).expect("closed"),
                 }
                 drop(store);
-                store = Store::open_on(Arc::new(disk.clone()), options(), T0 + 30).expect("opened");
+                store = open_at(&disk, options(), T0 + 30);
             }
         }
     }
@@ -594,9 +552,9 @@ fn a_held_frame_of_before_its_stream_grew_is_stored_as_it_is() {
 fn a_held_frame_of_after_its_stream_grew_is_read_back() {
     for growth in Growth::ALL {
         let disk = FaultDisk::new(8);
-        let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let store = open(&disk, options());
         let [before, after] = growth.specs();
-        let s = store.resolve(&before, T0).expect("resolved").0.id;
+        let s = store.stream(&before);
         assert_eq!(small(&store, s, 0, 7), Outcome::Stored { row: 0 });
         assert_eq!(small(&store, s, 10, 7), Outcome::Reduced { row: 0 });
         store.resolve(&after, T0).expect("resolved");
@@ -604,7 +562,7 @@ fn a_held_frame_of_after_its_stream_grew_is_read_back() {
         assert_eq!(small(&store, s, 30, 7), Outcome::Reduced { row: 2 });
         store.commit(T0).expect("committed");
         drop(store);
-        let store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("opened");
+        let store = open(&disk, options());
         assert_eq!(state(&store, s, 35), Some((7.0, 30)), "{growth:?}");
     }
 }
@@ -638,7 +596,7 @@ enum Takes {
 fn the_room_for_held_frames_is_theirs_in_a_full_log() {
     for takes in [Takes::Openings(1), Takes::Openings(40), Takes::Release, Takes::Leaps(40)] {
         let disk = FaultDisk::new(9);
-        let mut store = Store::open_on(Arc::new(disk.clone()), options(), T0).expect("a new store");
+        let mut store = open(&disk, options());
         let held = single(&store, "quiet", ChannelType::F64, Reduction::Step);
         let busy = single(&store, "busy", ChannelType::F64, Reduction::None);
         store.protect_run("run", T0).expect("protected");
@@ -650,7 +608,7 @@ fn the_room_for_held_frames_is_theirs_in_a_full_log() {
             Takes::Openings(times) => {
                 for _ in 0..times {
                     drop(store);
-                    store = Store::open_on(Arc::new(disk.clone()), options(), T0 + time).expect("opened");
+                    store = open_at(&disk, options(), T0 + time);
                 }
             }
             Takes::Release => {
@@ -664,7 +622,7 @@ fn the_room_for_held_frames_is_theirs_in_a_full_log() {
             }
         }
         for _ in 0..20 {
-            settle(&store, T0 + time);
+            store.upkeep(T0 + time);
         }
         assert!(matches!(offer(&store, busy, time, 0.0), Outcome::Stored { .. }), "{takes:?}: {:?}", store.refusal());
         assert_eq!(state(&store, held, 15), Some((7.0, 10)), "{takes:?}");

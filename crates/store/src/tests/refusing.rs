@@ -3,19 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::tests::kit::*;
 use crate::*;
-
-const T0: i64 = 1_790_000_000_000_000_000;
-const MS: i64 = 1_000_000;
 
 fn options() -> StoreOptions {
     StoreOptions {
-        log_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        max_bytes: Some(1 << 30),
         open_bytes: 128 << 10,
         settle_age: std::time::Duration::from_millis(200),
-        ..StoreOptions::default()
+        ..sized(1 << 20, 64 << 10)
     }
 }
 
@@ -32,38 +27,24 @@ struct Recorder {
 
 impl Recorder {
     fn new(disk: FaultDisk) -> Recorder {
-        let store = disk.open_store(options(), T0).expect("a new store");
+        let store = open(&disk, options());
         Recorder { disk, store, now: T0, streams: BTreeMap::new(), opened: 0 }
-    }
-
-    fn spec(name: &str) -> StreamSpec {
-        StreamSpec {
-            key: StreamKey::new("t", [("n".to_owned(), name.to_owned())]),
-            source: "test".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-        }
     }
 
     /// Appends rows to a stream, made if it is not there; those that the store takes.
     fn append(&mut self, name: &str, rows: u64) {
-        let Ok((stream, _)) = self.store.resolve(&Self::spec(name), self.now) else { return };
+        let Ok((stream, _)) = self.store.resolve(&counting("t").tag("n", name), self.now) else { return };
         let (id, stored, _) = self.streams.entry(name.to_owned()).or_insert((stream.id, 0, 0));
         *id = stream.id;
         let mut batch = FrameBatch::new();
         for row in *stored..*stored + rows {
             self.now += MS;
-            batch.begin(FrameHead { stream: stream.id, receive_time: self.now, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U64(row));
-            batch.push(ChannelIndex(1), Value::U64(fastrand::Rng::with_seed(row).u64(..)));
-            batch.end();
+            batch.put(head(stream.id, self.now), [Value::U64(row), Value::U64(fastrand::Rng::with_seed(row).u64(..))]);
         }
         let outcomes = self.store.append(&batch, self.now).outcomes;
         // What is refused is refused to the end.
         let taken = outcomes.iter().take_while(|outcome| matches!(outcome, Outcome::Stored { .. })).count() as u64;
-        assert!(!outcomes[taken as usize..].iter().any(|outcome| matches!(outcome, Outcome::Stored { .. })));
+        assert!(!outcomes[taken as usize..].iter().any(is_stored));
         *stored += taken;
     }
 
@@ -120,7 +101,7 @@ impl Recorder {
         let mut all = 0;
         for (name, (id, stored, acknowledged)) in &mut self.streams {
             let catalog = self.store.catalog();
-            let key = Self::spec(name).key;
+            let key = counting("t").tag("n", name).key;
             let Some(found) = catalog.streams.iter().find(|stream| stream.key == key) else {
                 assert_eq!(*acknowledged, 0, "{name} is gone");
                 *stored = 0;

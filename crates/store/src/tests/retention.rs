@@ -2,7 +2,6 @@
 //! cuts between any two writes. `RETENTION_SEED=n` replays one, `RETENTION_SEEDS=n` runs as many.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,19 +11,10 @@ use crate::disk::Disk;
 use crate::disk::fault::{Fault, FaultDisk};
 use crate::model::mutant::{self, Mutant};
 use crate::segment::directory::file_name;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
-
-fn group(name: &str, streams: &str, keep: Keep) -> RetentionGroup {
-    RetentionGroup {
-        name: name.into(),
-        streams: Some(Pattern::parse(streams).expect("a pattern")),
-        keep,
-        max_age: None,
-    }
-}
 
 fn options(retention: Vec<RetentionGroup>) -> StoreOptions {
     StoreOptions {
@@ -38,48 +28,19 @@ fn options(retention: Vec<RetentionGroup>) -> StoreOptions {
     }
 }
 
-fn open(disk: &FaultDisk, options: &StoreOptions) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options.clone(), T0).expect("opened")
-}
-
-fn spec(table: &str, run: Option<&str>) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, run.map(|run| ("run".to_owned(), run.to_owned()))),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("row", ChannelType::U64), ChannelSpec::new("noise", ChannelType::U64)],
-    }
+fn of_run(table: &str, run: Option<&str>) -> StreamSpec {
+    run.iter().fold(counting(table), |spec, run| spec.tag("run", run))
 }
 
 fn stream(store: &Store, table: &str, run: Option<&str>) -> StreamId {
-    store.resolve(&spec(table, run), T0).expect("resolved").0.id
-}
-
-/// Appends rows that say their number, and 8 bytes that no codec makes smaller; returns how many were stored.
-fn append(store: &Store, stream: StreamId, from: u64, rows: u64, now: i64) -> u64 {
-    let (mut batch, mut random) = (FrameBatch::new(), Rng::with_seed(from));
-    for row in from..from + rows {
-        batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(row));
-        batch.push(ChannelIndex(1), Value::U64(random.u64(..)));
-        batch.end();
-    }
-    let appended = store.append(&batch, now);
-    appended.outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count() as u64
-}
-
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
+    store.stream(&of_run(table, run))
 }
 
 /// Appends rows, all of which are stored and settled.
 fn send(store: &Store, stream: StreamId, from: u64, rows: u64, now: i64) {
     for at in (from..from + rows).step_by(500) {
-        assert_eq!(append(store, stream, at, 500, now), 500, "{:?}", store.refusal());
-        settle(store, now);
+        assert_eq!(store.append_counting(stream, at..at + 500, now), 500, "{:?}", store.refusal());
+        store.upkeep(now);
     }
 }
 
@@ -126,8 +87,8 @@ fn check_files(disk: &FaultDisk, store: &Store, max_bytes: u64) -> Result<bool, 
 fn flood(store: &Store, stream: StreamId, sent: &mut u64, now: &mut i64) {
     for _ in 0..400 {
         *now += S;
-        *sent += append(store, stream, *sent, 1000, *now);
-        settle(store, *now);
+        *sent += store.append_counting(stream, *sent..*sent + 1000, *now);
+        store.upkeep(*now);
     }
 }
 
@@ -190,14 +151,14 @@ fn a_run_stays_until_it_is_released() {
 
     // Older than anything may get, but for the run.
     let store = open(&disk, &StoreOptions { max_age: Some(Duration::from_secs(1)), ..options.clone() });
-    settle(&store, now + 10 * S);
+    store.upkeep(now + 10 * S);
     assert_eq!((rows(&store, run), rows(&store, chatty)), (Ok(0..10_000), Ok(sent..sent)));
     // A release is nothing before it is durable.
     let commit = store.release_run("hot fire", now).expect("released").expect("a run");
     assert!(commit > store.committed());
     while store.maintain(now + 20 * S).expect("maintained") {}
     assert_eq!(rows(&store, run), Ok(0..10_000));
-    settle(&store, now + 30 * S);
+    store.upkeep(now + 30 * S);
     assert!(commit <= store.committed());
     assert!(!store.runs()[0].protected);
     assert_eq!(rows(&store, run), Ok(10_000..10_000), "a released run goes as others do");
@@ -205,7 +166,7 @@ fn a_run_stays_until_it_is_released() {
     let store = open(&disk, &options);
     assert!(!store.runs()[0].protected);
     store.protect_run("hot fire", now).expect("protected again");
-    settle(&store, now);
+    store.upkeep(now);
     drop(store);
     assert!(open(&disk, &options).runs()[0].protected);
 }
@@ -243,8 +204,8 @@ fn a_group_keeps_its_minimum_and_no_more() {
     // Membership is decided when a stream is made: another configuration finds it where it is.
     let store = open(&disk, &StoreOptions { retention: vec![group("new", "*", Keep::Bytes(0))], ..options.clone() });
     assert_eq!(rows(&store, slow), Ok(kept.clone()));
-    assert_eq!(append(&store, slow, kept.end, 500, now), 500);
-    settle(&store, now);
+    assert_eq!(store.append_counting(slow, kept.end..kept.end + 500, now), 500);
+    store.upkeep(now);
     assert_eq!(rows(&store, slow), Ok(kept.start..kept.end + 500));
     assert!(store.segments().iter().all(|s| s.group != "new"));
     flood(&store, chatty, &mut sent, &mut now);
@@ -262,11 +223,11 @@ fn an_age_of_its_own() {
     for s in [short, other] {
         send(&store, s, 0, 5000, T0);
     }
-    settle(&store, T0 + 99 * S);
+    store.upkeep(T0 + 99 * S);
     assert_eq!(rows(&store, short), Ok(0..5000));
     // What was open is finished when its oldest row is too old, and goes.
-    settle(&store, T0 + 101 * S);
-    settle(&store, T0 + 103 * S);
+    store.upkeep(T0 + 101 * S);
+    store.upkeep(T0 + 103 * S);
     assert!(rows(&store, short).expect("rows").start >= 3000, "{:?}", rows(&store, short));
     assert_eq!(rows(&store, other), Ok(0..5000));
 }
@@ -275,7 +236,7 @@ fn an_age_of_its_own() {
 fn groups_that_cannot_be_meant_are_refused() {
     let refused = |retention: Vec<RetentionGroup>| {
         let disk = FaultDisk::new(24);
-        match Store::open_on(Arc::new(disk), options(retention), T0) {
+        match disk.open_store(options(retention), T0) {
             Ok(_) => "taken".to_owned(),
             Err(error) => error.to_string(),
         }
@@ -305,16 +266,16 @@ fn a_full_file_system_finds_the_next_segment_present() {
     let store = open(&disk, &options);
     store.protect_run("all", T0).expect("protected");
     let s = stream(&store, "t", Some("all"));
-    let mut sent = append(&store, s, 0, 500, T0);
-    settle(&store, T0);
+    let mut sent = store.append_counting(s, 0..500, T0);
+    store.upkeep(T0);
     assert!(check_files(&disk, &store, 1 << 30).expect("files"), "no spare");
     // Not a byte is left.
     let (total, free) = disk.space().expect("space");
     disk.faults.capacity_bytes.store(total - free, Ordering::Relaxed);
     let before = store.stats().segments;
     while store.refusal().is_none() {
-        sent += append(&store, s, sent, 500, T0);
-        settle(&store, T0);
+        sent += store.append_counting(s, sent..sent + 500, T0);
+        store.upkeep(T0);
         assert!(sent < 100_000);
     }
     assert_eq!(store.refusal(), Some(Refusal::DiskFull));
@@ -323,20 +284,20 @@ fn a_full_file_system_finds_the_next_segment_present() {
     assert_eq!(rows(&store, s), Ok(0..sent));
     // A release makes room although the disk is as full as before.
     store.release_run("all", T0).expect("released").expect("a run");
-    settle(&store, T0);
+    store.upkeep(T0);
     assert_eq!(store.refusal(), None);
-    assert_eq!(append(&store, s, sent, 500, T0), 500);
-    settle(&store, T0);
+    assert_eq!(store.append_counting(s, sent..sent + 500, T0), 500);
+    store.upkeep(T0);
     assert!(rows(&store, s).expect("rows").start > 0);
     disk.faults.capacity_bytes.store(u64::MAX, Ordering::Relaxed);
-    settle(&store, T0 + 2 * S);
+    store.upkeep(T0 + 2 * S);
     assert!(check_files(&disk, &store, 1 << 30).expect("files"), "a spare again");
     drop(store);
     // The next opening takes it as it is: a byte that nothing reads stays.
     let spare = disk.list().expect("files").into_iter().rfind(|f| f.0.starts_with("segment-")).expect("one").0;
     disk.rot(&spare, 60_000, 0x55);
     let store = open(&disk, &options);
-    settle(&store, T0 + 4 * S);
+    store.upkeep(T0 + 4 * S);
     assert!(check_files(&disk, &store, 1 << 30).expect("files"), "the spare of before");
     let mut byte = [0];
     let file = disk.open(&spare, crate::disk::Access::Buffered).expect("the spare");
@@ -395,13 +356,15 @@ impl Model {
         let at = match known {
             Some(at) => at,
             None => {
-                let Ok((stream, _)) = self.store.resolve(&spec(table, run.map(|n| RUNS[n])), self.now) else { return };
+                let Ok((stream, _)) = self.store.resolve(&of_run(table, run.map(|n| RUNS[n])), self.now) else {
+                    return;
+                };
                 self.streams.push(ModelStream { table, run, id: stream.id, sent: 0, acknowledged: 0 });
                 self.streams.len() - 1
             }
         };
         let stream = &mut self.streams[at];
-        stream.sent += append(&self.store, stream.id, stream.sent, rows, self.now);
+        stream.sent += self.store.append_counting(stream.id, stream.sent..stream.sent + rows, self.now);
     }
 
     fn commit(&mut self) -> Result<(), String> {
@@ -440,7 +403,7 @@ impl Model {
             if self.random.bool() {
                 self.disk.faults.writes_left.store(self.random.u64(1..12), Ordering::Relaxed);
             }
-            match Store::open_on(Arc::new(self.disk.clone()), Model::options(), self.now) {
+            match self.disk.open_store(Model::options(), self.now) {
                 Ok(store) => {
                     self.store = store;
                     break;
@@ -580,8 +543,8 @@ fn a_lost_segment_that_went_before_it_was_told_is_not_listed_again() {
     assert_eq!(store.recovery().damaged.iter().map(|d| d.file.clone()).collect::<Vec<_>>(), [lost]);
     store.maintain(T0 + 10 * S).expect("maintained");
     assert!(store.segments().is_empty());
-    settle(&store, T0 + 10 * S);
-    settle(&store, T0 + 11 * S);
+    store.upkeep(T0 + 10 * S);
+    store.upkeep(T0 + 11 * S);
     drop(store);
     let store = open(&disk, &kept);
     assert_eq!((store.recovery().damaged, store.segments().len()), (vec![], 0));
@@ -598,7 +561,7 @@ fn a_new_group_waits_for_room_in_a_full_log() {
     let store = open_small(&small);
     let s = stream(&store, "t", None);
     let mut stored = 0;
-    while append(&store, s, stored, 1, T0) == 1 {
+    while store.append_counting(s, stored..stored + 1, T0) == 1 {
         stored += 1;
         store.commit(T0).expect("committed");
     }
@@ -610,10 +573,10 @@ fn a_new_group_waits_for_room_in_a_full_log() {
     let store = open_small(&grouped);
     assert_eq!(rows(&store, s), Ok(0..stored));
     while store.maintain(T0).expect("maintained") {}
-    settle(&store, T0);
+    store.upkeep(T0);
     let of_group = stream(&store, "new.t", None);
-    assert_eq!(append(&store, of_group, 0, 40, T0), 40);
-    settle(&store, T0);
+    assert_eq!(store.append_counting(of_group, 0..40, T0), 40);
+    store.upkeep(T0);
     drop(store);
     let store = open_small(&grouped);
     assert_eq!((rows(&store, s), rows(&store, of_group)), (Ok(0..stored), Ok(0..40)));

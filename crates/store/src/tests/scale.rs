@@ -4,27 +4,17 @@ use std::sync::Arc;
 
 use super::sparse::{Reads, SparseDisk};
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-
-fn spec(n: u32) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new("table", [("n".to_owned(), n.to_string())]),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("x", ChannelType::U64)],
-    }
+fn tiny(n: u32) -> StreamSpec {
+    spec("table", [("x", ChannelType::U64)]).tag("n", n)
 }
 
 fn append(store: &Store, rows: impl Iterator<Item = (StreamId, u64)>, now: i64) -> usize {
     let mut batch = FrameBatch::new();
     for (stream, value) in rows {
-        batch.begin(FrameHead { stream, receive_time: now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(value));
-        batch.end();
+        batch.put(head(stream, now), [Value::U64(value)]);
     }
     store.append(&batch, now).outcomes.iter().filter(|o| matches!(o, Outcome::Stored { .. })).count()
 }
@@ -54,11 +44,6 @@ fn open_tiny(disk: &SparseDisk) -> Store {
     Store::open_on(Arc::new(disk.clone()), options, T0).expect("opened")
 }
 
-fn settle(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
-}
-
 /// Segments are as small as can be, with a row of a few of the streams in a mixed block, whose definitions fill the
 /// footer; each sixteenth also has a block of its own of one busy stream.
 fn build(segments: u64) -> Built {
@@ -67,11 +52,11 @@ fn build(segments: u64) -> Built {
     let mut ids = Vec::new();
     for n in 0..STREAMS as u32 {
         if n % 1_000 == 0 {
-            settle(&store, T0);
+            store.upkeep(T0);
         }
-        let mut spec = spec(n);
+        let mut spec = tiny(n);
         spec.channels[0].description = "as long as it takes to fill a segment with few streams; ".repeat(11);
-        ids.push(store.resolve(&spec, T0).expect("resolved").0.id);
+        ids.push(store.stream(&spec));
     }
     let (mut now, mut random, mut sent) = (T0, fastrand::Rng::with_seed(1), vec![Vec::new(); STREAMS]);
     while store.stats().segments < segments {
@@ -84,7 +69,7 @@ fn build(segments: u64) -> Built {
         let rows: Vec<(usize, u64)> = rows.into_iter().map(|n| (n, random.u64(..))).collect();
         assert_eq!(append(&store, rows.iter().map(|&(n, value)| (ids[n], value)), now), rows.len());
         rows.into_iter().for_each(|(n, value)| sent[n].push((now, value)));
-        settle(&store, now);
+        store.upkeep(now);
     }
     // Superblock, log, checkpoint and open segments, and copies of the disk itself: none of a sealed segment.
     assert!(disk.open_files() < 16, "{} open files", disk.open_files());
@@ -172,11 +157,11 @@ fn a_state_of_late_and_sparse_values_is_that_of_a_walk_through_all() {
         let mut store = open_tiny(&disk);
         let ids: Vec<StreamId> = (0..60)
             .map(|n| {
-                let mut spec = spec(n);
+                let mut spec = tiny(n);
                 spec.clock = if n % 3 == 0 { Clock::Receive } else { Clock::Source };
                 spec.channels.push(ChannelSpec::new("rare", ChannelType::I64));
                 spec.channels[0].description = "a long one, for small segments ".repeat(30);
-                store.resolve(&spec, T0).expect("resolved").0.id
+                store.stream(&spec)
             })
             .collect();
         // Time and the cells of each row.
@@ -195,7 +180,7 @@ fn a_state_of_late_and_sparse_values_is_that_of_a_walk_through_all() {
                 let late = if random.u8(0..4) == 0 { random.i64(0..40_000_000) } else { random.i64(0..1_000) };
                 let late = late + all_late;
                 let source_time = (n % 3 != 0).then_some(now - late);
-                batch.begin(FrameHead { stream: ids[n], receive_time: now, source_time, sequence: None });
+                batch.begin(head(ids[n], now).sampled(source_time));
                 let cells = [Some(random.u64(..)), (random.u8(0..12) == 0).then(|| random.u64(..1 << 60))];
                 batch.push(ChannelIndex(0), Value::U64(cells[0].expect("a value")));
                 if let Some(value) = cells[1] {
@@ -204,10 +189,10 @@ fn a_state_of_late_and_sparse_values_is_that_of_a_walk_through_all() {
                 batch.end();
                 sent[n].push((source_time.unwrap_or(now), cells));
             }
-            assert!(store.append(&batch, now).outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. })));
+            assert!(store.append(&batch, now).outcomes.iter().all(is_stored));
             // Now and then rows stay in memory, and the store is cut off.
             if lap % 10 != 9 {
-                settle(&store, now);
+                store.upkeep(now);
             } else if lap % 50 == 49 {
                 store.commit(now).expect("committed");
                 drop(store);
@@ -248,10 +233,9 @@ fn quiet_streams_beside_a_busy_one_lose_nothing_and_hold_nothing_up() {
     let ids: Vec<StreamId> = (0..=QUIET)
         .map(|n| {
             if n % 10_000 == 0 {
-                store.commit(T0).expect("committed");
-                while store.maintain(T0).expect("maintained") {}
+                store.upkeep(T0);
             }
-            store.resolve(&spec(n), T0).expect("resolved").0.id
+            store.stream(&tiny(n))
         })
         .collect();
     let (busy, quiet) = ids.split_last().expect("streams");
@@ -259,8 +243,7 @@ fn quiet_streams_beside_a_busy_one_lose_nothing_and_hold_nothing_up() {
     for lap in 0..2u64 {
         for part in quiet.chunks(10_000) {
             assert_eq!(append(&store, part.iter().map(|&s| (s, lap)), now), part.len());
-            store.commit(now).expect("committed");
-            while store.maintain(now).expect("maintained") {}
+            store.upkeep(now);
         }
         // The busy one goes round the log: its tail must pass the quiet ones without waiting for them.
         for _ in 0..250 {
@@ -268,8 +251,7 @@ fn quiet_streams_beside_a_busy_one_lose_nothing_and_hold_nothing_up() {
             let rows = (0..4_000).map(|n| (*busy, sent + n));
             assert_eq!(append(&store, rows, now), 4_000, "refused: {:?}", store.refusal());
             sent += 4_000;
-            store.commit(now).expect("committed");
-            while store.maintain(now).expect("maintained") {}
+            store.upkeep(now);
         }
         let stats = store.stats();
         assert!(stats.open_bytes <= options.open_bytes as u64 + (4 << 20), "{stats:?}");

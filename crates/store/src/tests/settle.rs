@@ -11,9 +11,9 @@ use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
 use crate::log::checkpoint::SealedRows;
 use crate::segment::directory::file_name;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const S: i64 = 1_000_000_000;
 
 /// Small segments, and so little memory that most blocks are small and many are mixed.
@@ -27,25 +27,16 @@ fn options() -> StoreOptions {
     }
 }
 
-fn open(disk: &FaultDisk, options: StoreOptions, now: i64) -> Store {
-    Store::open_on(Arc::new(disk.clone()), options, now).expect("opened")
-}
-
-fn spec(n: usize, grown: bool) -> StreamSpec {
+fn varied(n: usize, grown: bool) -> StreamSpec {
     let kinds = [ChannelType::F64, ChannelType::I16, ChannelType::Bool, ChannelType::String, ChannelType::F32];
     let mut channels: Vec<ChannelSpec> =
         (0..1 + n % 5).map(|c| ChannelSpec::new(format!("c{c}"), kinds[(n + c) % kinds.len()])).collect();
     if grown {
         channels.push(ChannelSpec::new("late", ChannelType::U32));
     }
-    StreamSpec {
-        key: StreamKey::new(format!("table{n}"), []),
-        source: "test".into(),
-        clock: if n % 3 == 2 { Clock::Source } else { Clock::Receive },
-        expected_period_ns: None,
-        sequence_modulus: (n % 2 == 1).then_some(1 << 16),
-        channels,
-    }
+    spec(format!("table{n}"), channels)
+        .clock(if n % 3 == 2 { Clock::Source } else { Clock::Receive })
+        .modulus((n % 2 == 1).then_some(1 << 16))
 }
 
 /// Streams of every kind, and what is known of them.
@@ -59,14 +50,14 @@ struct Feed {
 
 impl Feed {
     fn new(store: &Store, streams: usize, seed: u64) -> Feed {
-        let ids = (0..streams).map(|n| store.resolve(&spec(n, false), T0).expect("resolved").0.id).collect();
+        let ids = (0..streams).map(|n| store.stream(&varied(n, false))).collect();
         let sequences = vec![0; streams];
         Feed { random: Rng::with_seed(seed), ids, sequences, now: T0, grown: false }
     }
 
     fn grow(&mut self, store: &Store) {
         for n in 0..self.ids.len() {
-            store.resolve(&spec(n, true), self.now).expect("resolved");
+            store.resolve(&varied(n, true), self.now).expect("resolved");
         }
         self.grown = true;
     }
@@ -80,14 +71,14 @@ impl Feed {
                     continue;
                 }
                 self.now += self.random.i64(100_000..200_000);
-                let spec = spec(n, self.grown);
+                let spec = varied(n, self.grown);
                 let source_time = (n % 3 > 0).then(|| self.now - self.random.i64(0..50) * 1_000_000);
                 let sequence = spec.sequence_modulus.map(|modulus| {
                     // Now and then one is missing.
                     self.sequences[n] += 1 + u64::from(self.random.u8(0..50) == 0);
                     self.sequences[n] % modulus
                 });
-                batch.begin(FrameHead { stream: self.ids[n], receive_time: self.now, source_time, sequence });
+                batch.begin(head(self.ids[n], self.now).sampled(source_time).numbered(sequence));
                 for (c, channel) in spec.channels.iter().enumerate() {
                     let index = ChannelIndex(c as u16);
                     match self.random.u8(0..40) {
@@ -107,13 +98,8 @@ impl Feed {
             }
         }
         store.append(&batch, self.now);
-        work(store, self.now);
+        store.upkeep(self.now);
     }
-}
-
-fn work(store: &Store, now: i64) {
-    store.commit(now).expect("committed");
-    while store.maintain(now).expect("maintained") {}
 }
 
 /// Everything that can be read of the streams: rows as text, states, weights.
@@ -174,7 +160,7 @@ pub(super) fn verify(disk: &FaultDisk) -> inspect::Inspection {
 
 /// A store of small blocks: its disk and streams.
 fn fed(disk: &FaultDisk, streams: usize, sends: usize) -> (Store, Feed) {
-    let store = open(disk, options(), T0);
+    let store = open_at(disk, options(), T0);
     let mut feed = Feed::new(&store, streams, 5);
     for n in 0..sends {
         if n == sends / 2 {
@@ -203,7 +189,7 @@ fn small_blocks_become_large_ones_and_every_row_stays() {
     };
     let (many, bytes) = sealed(&store);
     // Nothing is cold yet.
-    work(&store, feed.now);
+    store.upkeep(feed.now);
     assert_eq!(store.stats().settled_segments, 0);
     let done = store.settle(feed.now).expect("settled");
     let stats = store.stats();
@@ -227,7 +213,7 @@ fn small_blocks_become_large_ones_and_every_row_stays() {
     assert!(found.is_sound(), "{found}");
     assert_eq!(found.streams.values().map(|s| s.missing_rows).sum::<u64>(), 0, "{found}");
     store.close(feed.now).expect("closed");
-    let store = open(&disk, options(), feed.now);
+    let store = open_at(&disk, options(), feed.now);
     assert_same(&content(&store, &feed.ids), &before, "opened again");
     assert!(verify(&disk).is_sound());
 }
@@ -245,7 +231,7 @@ fn what_is_cold_is_settled_slice_by_slice() {
     assert!(store.stats().settled_segments > 4, "{:?}", store.stats());
     assert_same(&content(&store, &feed.ids), &before, "settled");
     let off = FaultDisk::new(3);
-    let store = open(&off, StoreOptions { settle: false, ..options() }, T0);
+    let store = open_at(&off, StoreOptions { settle: false, ..options() }, T0);
     let mut feed = Feed::new(&store, 30, 5);
     (0..30).for_each(|_| feed.send(&store, 20));
     assert!((0..2_000).all(|n| !store.maintain(feed.now + 601 * S + n).expect("maintained")));
@@ -258,10 +244,11 @@ fn a_run_that_does_not_fit_is_cut_shorter() {
     let mut again = 0;
     for seed in 0..12 {
         let disk = FaultDisk::new(seed);
-        let store = open(&disk, options(), T0);
+        let store = open(&disk, options());
         let mut random = Rng::with_seed(seed);
-        let spec = |n: usize| StreamSpec { channels: vec![ChannelSpec::new("x", ChannelType::F64)], ..spec(n, false) };
-        let ids: Vec<StreamId> = (0..40).map(|n| store.resolve(&spec(n), T0).expect("resolved").0.id).collect();
+        let spec =
+            |n: usize| StreamSpec { channels: vec![ChannelSpec::new("x", ChannelType::F64)], ..varied(n, false) };
+        let ids: Vec<StreamId> = (0..40).map(|n| store.stream(&spec(n))).collect();
         let noisy: Vec<bool> = ids.iter().map(|_| random.bool()).collect();
         let mut now = T0;
         for _ in 0..60 {
@@ -269,12 +256,13 @@ fn a_run_that_does_not_fit_is_cut_shorter() {
             for n in 0..12 * ids.len() {
                 now += 100_000;
                 let sequence = spec(n % ids.len()).sequence_modulus.map(|_| (now - T0) as u64 % (1 << 16));
-                batch.begin(FrameHead { stream: ids[n % ids.len()], receive_time: now, source_time: None, sequence });
-                batch.push(ChannelIndex(0), Value::F64(if noisy[n % ids.len()] { random.f64() } else { 1.0 }));
-                batch.end();
+                batch.put(
+                    head(ids[n % ids.len()], now).numbered(sequence),
+                    [Value::F64(if noisy[n % ids.len()] { random.f64() } else { 1.0 })],
+                );
             }
             store.append(&batch, now);
-            work(&store, now);
+            store.upkeep(now);
         }
         let before = content(&store, &ids);
         let newest = store.segments().iter().map(|s| s.id).max().expect("one");
@@ -313,7 +301,7 @@ fn a_cut_at_any_write_leaves_the_old_or_the_new() {
             if again > 0 {
                 disk.faults.writes_left.store(again, Ordering::Relaxed);
             }
-            match Store::open_on(Arc::new(disk.clone()), options(), feed.now) {
+            match disk.open_store(options(), feed.now) {
                 Ok(store) => break store,
                 Err(error) => assert!(disk.is_cut(), "{error}"),
             }
@@ -362,7 +350,7 @@ fn a_view_goes_on_with_the_old_files() {
     assert_eq!(found, expected);
     assert_eq!(all(&view), expected, "a second scan of the same view");
     drop((scan, view));
-    work(&store, feed.now + 2 * S);
+    store.upkeep(feed.now + 2 * S);
     assert!(store.stats().disk_bytes < used);
     check_files(&disk, &store, "nobody reads");
     // A view that is held for ever holds no file for ever.
@@ -372,7 +360,7 @@ fn a_view_goes_on_with_the_old_files() {
     let mut scan = view.scan(Scan::all(id, vec![ChannelIndex(0)]));
     scan.next().expect("a block").expect("reads");
     assert!(store.settle(feed.now).expect("settled") > 4);
-    work(&store, feed.now + 62 * S);
+    store.upkeep(feed.now + 62 * S);
     check_files(&disk, &store, "held too long");
     assert!(matches!(scan.next(), Some(Err(ScanError::ViewTooOld))));
 }
@@ -382,7 +370,7 @@ fn settled_segments_expire_by_when_their_rows_were_stored() {
     let disk = FaultDisk::new(6);
     let options =
         StoreOptions { max_age: Some(Duration::from_secs(8_000)), clock_confirm: Duration::ZERO, ..options() };
-    let store = open(&disk, options, T0);
+    let store = open(&disk, options);
     let mut feed = Feed::new(&store, 30, 5);
     (0..40).for_each(|_| feed.send(&store, 20));
     let early = feed.now;
@@ -398,8 +386,8 @@ fn settled_segments_expire_by_when_their_rows_were_stored() {
     };
     let before = rows(&store);
     // The early ones go, as whole segments: none holds both.
-    work(&store, early + 8_001 * S);
-    work(&store, early + 8_003 * S);
+    store.upkeep(early + 8_001 * S);
+    store.upkeep(early + 8_003 * S);
     let kept = rows(&store);
     assert!(kept[0] > 400 && kept.len() > 500 && kept.last() == before.last(), "{:?}", kept.first());
     assert!(kept.windows(2).all(|w| w[1] == w[0] + 1));
@@ -411,14 +399,9 @@ fn settled_segments_expire_by_when_their_rows_were_stored() {
 #[test]
 fn what_is_kept_for_a_group_stays() {
     let disk = FaultDisk::new(7);
-    let group = RetentionGroup {
-        name: "slow".into(),
-        streams: Some(Pattern::parse("table?").expect("a pattern")),
-        keep: Keep::Bytes(1 << 20),
-        max_age: None,
-    };
+    let group = group("slow", "table?", Keep::Bytes(1 << 20));
     let options = StoreOptions { max_bytes: Some(4 << 20), retention: vec![group], ..options() };
-    let store = open(&disk, options, T0);
+    let store = open(&disk, options);
     store.protect_run("kept", T0).expect("protected");
     let mut feed = Feed::new(&store, 12, 5);
     (0..60).for_each(|_| feed.send(&store, 20));
@@ -431,13 +414,8 @@ fn what_is_kept_for_a_group_stays() {
             let mut batch = FrameBatch::new();
             for _ in 0..3_000 {
                 feed.now += 1_000_000;
-                batch.begin(FrameHead {
-                    stream: feed.ids[11],
-                    receive_time: feed.now,
-                    source_time: None,
-                    sequence: None,
-                });
-                for (c, channel) in spec(11, false).channels.iter().enumerate() {
+                batch.begin(head(feed.ids[11], feed.now));
+                for (c, channel) in varied(11, false).channels.iter().enumerate() {
                     match channel.channel_type {
                         ChannelType::I16 => batch.push(ChannelIndex(c as u16), Value::I16(feed.random.i16(..))),
                         ChannelType::F32 => batch.push(ChannelIndex(c as u16), Value::F32(feed.random.f32())),
@@ -447,7 +425,7 @@ fn what_is_kept_for_a_group_stays() {
                 batch.end();
             }
             store.append(&batch, feed.now);
-            work(&store, feed.now);
+            store.upkeep(feed.now);
         }
         settled += store.settle(feed.now).expect("settled");
         assert!(store.stats().disk_bytes <= (4 << 20) + (128 << 10), "{:?}", store.stats());
@@ -475,7 +453,7 @@ fn a_full_disk_ends_a_settle_and_nothing_else() {
         assert_eq!(store.refusal(), None);
         let before = content(&store, &feed.ids);
         disk.faults.capacity_bytes.store(u64::MAX, Ordering::Relaxed);
-        work(&store, feed.now + 2 * S);
+        store.upkeep(feed.now + 2 * S);
         store.settle(feed.now).expect("settled");
         assert!(store.stats().settled_segments > 4, "{:?}", store.stats());
         assert_same(&content(&store, &feed.ids), &before, "later");
@@ -515,7 +493,7 @@ fn a_damaged_segment_is_left_where_it_is() {
 fn bytes_written_stay_within_their_bound() {
     let run = |settle: bool| {
         let disk = FaultDisk::new(10);
-        let store = open(&disk, StoreOptions { settle, ..options() }, T0);
+        let store = open_at(&disk, StoreOptions { settle, ..options() }, T0);
         let mut feed = Feed::new(&store, 30, 5);
         for n in 0..120 {
             feed.send(&store, 20);
@@ -626,9 +604,9 @@ fn what_is_begun_is_removed_when_the_disk_refuses() {
             refused += u64::from(!disk.is_call_to_fail());
             let _ = store.commit(feed.now).and_then(|_| store.maintain(feed.now));
             disk.heal();
-            work(&store, feed.now);
+            store.upkeep(feed.now);
             store.settle(feed.now).expect("settled");
-            work(&store, feed.now);
+            store.upkeep(feed.now);
             let files = disk.list().expect("files");
             let segments = files.iter().filter(|(name, _)| name.starts_with("segment-")).count();
             // One more is ready for what comes.
@@ -653,7 +631,7 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
         let mut scan = view.scan(Scan::all(feed.ids[0], vec![ChannelIndex(0)]));
         scan.next().expect("a block").expect("reads");
         assert!(store.settle(feed.now).expect("settled") > 0);
-        work(&store, feed.now);
+        store.upkeep(feed.now);
         let segments: Vec<u64> = store.segments().iter().map(|s| s.id).collect();
         drop((scan, view));
         disk.leave_space(0);
@@ -669,7 +647,7 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
         assert!(!disk.is_call_to_fail() && store.sealer.lock().checkpoints.has_gone());
         disk.heal();
         disk.give_space(u64::MAX);
-        work(&store, feed.now + S);
+        store.upkeep(feed.now + S);
         assert!(!store.sealer.lock().checkpoints.has_gone());
         assert_same(&content(&store, &feed.ids), &before, "removed");
         let names = disk.after_cut().list().expect("files").into_iter().map(|file| file.0);

@@ -1,14 +1,12 @@
 //! States at an instant and reads of a span against a naive model: rows come late, stand in memory, in blocks of a
 //! segment that is open or sealed, in mixed blocks, and in what settle made of them.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const CHANNELS: usize = 3;
 
 /// A row as it was sent.
@@ -45,27 +43,16 @@ impl World {
         let mut random = Rng::with_seed(seed);
         let disk = FaultDisk::new(seed);
         let options = StoreOptions {
-            log_bytes: 1 << 20,
-            segment_bytes: 32 << 10,
-            max_bytes: Some(1 << 30),
             open_bytes: random.choice([0, 16 << 10, 48 << 10, 1 << 20]).unwrap_or(0),
             settle: random.bool(),
-            ..StoreOptions::default()
+            ..sized(1 << 20, 32 << 10)
         };
-        let store = Store::open_on(Arc::new(disk.clone()), options.clone(), T0).expect("opened");
+        let store = open(&disk, &options);
         let streams = (0..random.usize(1..5))
             .map(|n| {
                 let clock = if random.bool() { Clock::Source } else { Clock::Receive };
-                let channels = (0..CHANNELS).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::I64)).collect();
-                let key = StreamKey::new(format!("s{n}"), []);
-                let spec = StreamSpec {
-                    key,
-                    source: "test".into(),
-                    clock,
-                    expected_period_ns: None,
-                    sequence_modulus: None,
-                    channels,
-                };
+                let channels = (0..CHANNELS).map(|c| (format!("c{c}"), ChannelType::I64));
+                let spec = spec(format!("s{n}"), channels).clock(clock);
                 let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
                 let late = random.choice([0, 2_000, 300, 20]).unwrap_or(0);
                 Known { id: stream.id, columns, clock, at: T0 + random.i64(-5_000..5_000), late, rows: Vec::new() }
@@ -88,7 +75,7 @@ impl World {
                 Clock::Receive => (time, None),
                 Clock::Source => (self.now, Some(time)),
             };
-            batch.begin(FrameHead { stream: known.id, receive_time, source_time, sequence: None });
+            batch.begin(head(known.id, receive_time).sampled(source_time));
             let mut cells = [None; CHANNELS];
             for (channel, cell) in cells.iter_mut().enumerate() {
                 // The first always, the second often, the last hardly ever.
@@ -136,9 +123,9 @@ impl World {
     }
 
     fn reopen(&mut self) {
-        let other = Store::open_on(Arc::new(FaultDisk::new(0)), self.options.clone(), self.now).expect("opened");
+        let other = FaultDisk::new(0).open_store(self.options.clone(), self.now).expect("opened");
         drop(std::mem::replace(&mut self.store, other));
-        self.store = Store::open_on(Arc::new(self.disk.clone()), self.options.clone(), self.now).expect("opened");
+        self.store = open_at(&self.disk, &self.options, self.now);
     }
 
     /// Asks for states and spans of every stream and compares them with what was sent.
@@ -200,27 +187,17 @@ fn a_late_row_does_not_hide_newer_ones_in_an_open_segment() {
     // Little memory: all but the newest rows are sealed, and their segment stays open.
     let options =
         StoreOptions { log_bytes: 1 << 20, segment_bytes: 1 << 20, open_bytes: 32 << 10, ..StoreOptions::default() };
-    let store = Store::open_on(Arc::new(disk), options, T0).expect("opened");
-    let spec = StreamSpec {
-        key: StreamKey::new("t", []),
-        source: "test".into(),
-        clock: Clock::Source,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("v", ChannelType::I64)],
-    };
+    let store = open(&disk, options);
+    let spec = spec("t", [("v", ChannelType::I64)]).clock(Clock::Source);
     let (stream, columns) = store.resolve(&spec, T0).expect("resolved");
     let send = |numbers: &mut dyn Iterator<Item = i64>| {
         let mut batch = FrameBatch::new();
         for n in numbers {
             let source_time = Some(T0 + n * 10);
-            batch.begin(FrameHead { stream: stream.id, receive_time: T0 + 100_000, source_time, sequence: None });
-            batch.push(columns[0], Value::I64(n));
-            batch.end();
+            batch.put_at(head(stream.id, T0 + 100_000).sampled(source_time), [(columns[0], Value::I64(n))]);
         }
         store.append(&batch, T0);
-        store.commit(T0).expect("committed");
-        while store.maintain(T0).expect("maintained") {}
+        store.upkeep(T0);
     };
     send(&mut (0..4_600).filter(|n| *n != 4_000));
     assert!(store.stats().block_points > 4_100, "{:?}", store.stats());

@@ -1,37 +1,22 @@
 //! Going on after the disk failed or was full: nothing acknowledged is lost, and what is lost is told once.
 
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
-const SECOND: i64 = 1_000_000_000;
-
 fn options() -> StoreOptions {
-    StoreOptions { log_bytes: 2 << 20, segment_bytes: 256 << 10, max_bytes: Some(1 << 30), ..StoreOptions::default() }
+    sized(2 << 20, 256 << 10)
 }
 
-fn open(disk: &FaultDisk) -> Store {
-    disk.open_store(options(), T0).expect("opened")
-}
-
-fn spec(name: &str, sequence_modulus: Option<u64>) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(name, []),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus,
-        channels: vec![ChannelSpec::new("x", ChannelType::U64)],
-    }
+fn number(name: &str, sequence_modulus: Option<u64>) -> StreamSpec {
+    spec(name, [("x", ChannelType::U64)]).modulus(sequence_modulus)
 }
 
 fn send(store: &Store, stream: StreamId, frames: impl IntoIterator<Item = u64>) -> Vec<Outcome> {
     let mut batch = FrameBatch::new();
     for n in frames {
         let time = T0 + n as i64;
-        batch.begin(FrameHead { stream, receive_time: time, source_time: Some(time), sequence: Some(n) });
-        batch.push(ChannelIndex(0), Value::U64(n));
-        batch.end();
+        batch.put(head(stream, time).sampled(Some(time)).numbered(Some(n)), [Value::U64(n)]);
     }
     store.append(&batch, T0).outcomes
 }
@@ -110,15 +95,15 @@ fn check_identity(store: &Store) {
 #[test]
 fn a_reopened_store_takes_over_numbers_counts_and_losses() {
     let disk = FaultDisk::new(5);
-    let store = open(&disk);
-    let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+    let store = open(&disk, options());
+    let s = store.stream(&number("sequenced", Some(1 << 32)));
     send(&store, s, 0..10);
     store.commit(T0).expect("committed");
     // A gap, a stream and a channel that the failing commit takes with it.
     send(&store, s, [10, 11, 13, 14]);
-    let late = store.resolve(&spec("late", None), T0).expect("resolved").0.id;
+    let late = store.stream(&number("late", None));
     send(&store, late, 0..3);
-    let grown = StreamSpec { channels: vec![ChannelSpec::new("y", ChannelType::F64)], ..spec("sequenced", None) };
+    let grown = StreamSpec { channels: vec![ChannelSpec::new("y", ChannelType::F64)], ..number("sequenced", None) };
     store.resolve(&grown, T0).expect("resolved");
     disk.fail_syncs("log", 1);
     assert!(matches!(store.commit(T0), Err(Refusal::Poisoned(_))));
@@ -127,7 +112,7 @@ fn a_reopened_store_takes_over_numbers_counts_and_losses() {
     assert_eq!(stored(&send(&store, s, [18])), 0, "refused between close and reopening");
     let before = store.catalog();
 
-    let again = open(&disk);
+    let again = open(&disk, options());
     assert_eq!(again.view().next_row(s), 10, "what was not synced went back");
     assert_eq!(again.take_over(&store, T0 + 5 * SECOND).expect("taken over"), 7);
     let after = again.catalog();
@@ -166,8 +151,8 @@ fn a_reopened_store_takes_over_numbers_counts_and_losses() {
     assert_eq!(values(&again, s), kept);
     // A crash, then a clean end: the log's definitions must reach the checkpoint.
     drop(again);
-    open(&disk).close(T0 + 8 * SECOND).expect("closed");
-    let last = open(&disk);
+    open(&disk, options()).close(T0 + 8 * SECOND).expect("closed");
+    let last = open(&disk, options());
     assert_eq!((values(&last, s), names(&last.catalog())), (kept, names(&before)));
     assert_eq!(gaps(&last), rows);
 }
@@ -176,42 +161,41 @@ fn a_reopened_store_takes_over_numbers_counts_and_losses() {
 fn what_is_acknowledged_after_a_failed_sync_survives_a_power_cut() {
     for seed in 0..20 {
         let disk = FaultDisk::new(seed);
-        let store = open(&disk);
-        let s = store.resolve(&spec("t", None), T0).expect("resolved").0.id;
+        let store = open(&disk, options());
+        let s = store.stream(&number("t", None));
         send(&store, s, 0..10);
         store.commit(T0).expect("committed");
         send(&store, s, 10..20);
         disk.fail_syncs("log", 1);
         store.commit(T0).expect_err("the sync failed");
         store.close(T0).expect_err("poisoned");
-        let again = open(&disk);
+        let again = open(&disk, options());
         again.take_over(&store, T0).expect("taken over");
         send(&again, s, 20..30);
         again.commit(T0).expect("committed");
         let kept = values(&again, s);
         assert_eq!(kept, (0..10).chain(20..30).collect::<Vec<_>>());
         let disk = disk.after_cut();
-        assert_eq!(values(&open(&disk), s), kept, "seed {seed}");
+        assert_eq!(values(&open(&disk, options()), s), kept, "seed {seed}");
     }
 }
 
 #[test]
 fn frames_refused_by_a_full_disk_are_one_row_a_stream_when_there_is_space() {
     let disk = FaultDisk::new(6);
-    let store = open(&disk);
-    let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
-    let told = store.resolve(&spec("told", None), T0).expect("resolved").0.id;
+    let store = open(&disk, options());
+    let s = store.stream(&number("sequenced", Some(1 << 32)));
+    let told = store.stream(&number("told", None));
     disk.set_capacity_bytes(disk.used_bytes());
     send(&store, s, 0..3000);
-    store.commit(T0).expect("committed");
-    while store.maintain(T0).expect("maintained") {}
+    store.upkeep(T0);
     assert_eq!(store.refusal(), Some(Refusal::DiskFull));
     for n in 0..50 {
         let from = 3000 + n * 10;
         assert_eq!(stored(&send(&store, s, from..from + 10)), 0);
         let mut batch = FrameBatch::new();
         batch.set_answered(true);
-        batch.begin(FrameHead { stream: told, receive_time: T0, source_time: None, sequence: None });
+        batch.begin(head(told, T0));
         batch.end();
         store.append(&batch, T0);
         store.commit(T0 + n as i64 * SECOND).expect("committed");
@@ -243,8 +227,7 @@ fn frames_refused_by_a_full_disk_are_one_row_a_stream_when_there_is_space() {
             next += 1000;
         }
         next += 1000;
-        store.commit(now + n).expect("committed");
-        while store.maintain(now + n).expect("maintained") {}
+        store.upkeep(now + n);
     }
     store.commit(now + SECOND / 2).expect("committed");
     assert!(store.counts(s).rejected > 500 + 10);
@@ -259,13 +242,11 @@ fn frames_refused_by_a_full_disk_are_one_row_a_stream_when_there_is_space() {
 #[test]
 fn a_commit_of_a_failed_store_is_no_commit_of_the_next() {
     let disk = FaultDisk::new(9);
-    let store = open(&disk);
-    let s = store.resolve(&spec("s", None), T0).expect("resolved").0.id;
+    let store = open(&disk, options());
+    let s = store.stream(&number("s", None));
     let append = |store: &Store, n: u64| {
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: s, receive_time: T0, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(n));
-        batch.end();
+        batch.put(head(s, T0), [Value::U64(n)]);
         store.append(&batch, T0).commit
     };
     let durable = append(&store, 1);
@@ -275,7 +256,7 @@ fn a_commit_of_a_failed_store_is_no_commit_of_the_next() {
     assert!(store.commit(T0).is_err());
     assert!(store.close(T0).is_err());
 
-    let again = open(&disk);
+    let again = open(&disk, options());
     again.take_over(&store, T0).expect("taken over");
     let waited = |commit| again.wait_committed(commit, std::time::Duration::ZERO);
     assert_eq!(waited(durable), Ok(true));
@@ -292,17 +273,15 @@ fn a_commit_of_a_failed_store_is_no_commit_of_the_next() {
 fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
     for (sequenced, row_between) in [(false, false), (true, false), (false, true), (true, true)] {
         let disk = FaultDisk::new(7);
-        let store = open(&disk);
+        let store = open(&disk, options());
         let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U64) };
-        let reduced = StreamSpec { channels: vec![step], ..spec("reduced", sequenced.then_some(1 << 32)) };
-        let s = store.resolve(&reduced, T0).expect("resolved").0.id;
+        let reduced = StreamSpec { channels: vec![step], ..number("reduced", sequenced.then_some(1 << 32)) };
+        let s = store.stream(&reduced);
         let send = |store: &Store, frames: std::ops::Range<u64>, value: u64| {
             let mut batch = FrameBatch::new();
             for n in frames {
                 let sequence = sequenced.then_some(n);
-                batch.begin(FrameHead { stream: s, receive_time: T0 + n as i64, source_time: None, sequence });
-                batch.push(ChannelIndex(0), Value::U64(value));
-                batch.end();
+                batch.put(head(s, T0 + n as i64).numbered(sequence), [Value::U64(value)]);
             }
             store.append(&batch, T0);
         };
@@ -316,7 +295,7 @@ fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
         disk.fail_syncs("log", 1);
         store.commit(T0).expect_err("the sync failed");
         store.close(T0).expect_err("poisoned");
-        let again = open(&disk);
+        let again = open(&disk, options());
         assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), gone);
         check_identity(&again);
         let counts = again.counts(s);
@@ -337,9 +316,7 @@ fn send_equal(store: &Store, stream: StreamId, frames: std::ops::Range<u64>, val
     let mut batch = FrameBatch::new();
     for n in frames {
         let sequence = sequenced.then_some(n);
-        batch.begin(FrameHead { stream, receive_time: T0 + n as i64, source_time: None, sequence });
-        batch.push(ChannelIndex(0), Value::U32(value));
-        batch.end();
+        batch.put(head(stream, T0 + n as i64).numbered(sequence), [Value::U32(value)]);
     }
     let outcomes = store.append(&batch, T0).outcomes;
     assert!(outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. } | Outcome::Reduced { .. })), "{outcomes:?}");
@@ -347,7 +324,7 @@ fn send_equal(store: &Store, stream: StreamId, frames: std::ops::Range<u64>, val
 
 fn reduced_spec(sequenced: bool) -> StreamSpec {
     let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U32) };
-    StreamSpec { channels: vec![step], ..spec("reduced", sequenced.then_some(1 << 32)) }
+    StreamSpec { channels: vec![step], ..number("reduced", sequenced.then_some(1 << 32)) }
 }
 
 /// Value and time of the newest state.
@@ -362,8 +339,8 @@ fn newest_state(store: &Store, stream: StreamId) -> (f64, i64) {
 fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
     for sequenced in [false, true] {
         let disk = FaultDisk::new(8);
-        let store = open(&disk);
-        let s = store.resolve(&reduced_spec(sequenced), T0).expect("resolved").0.id;
+        let store = open(&disk, options());
+        let s = store.stream(&reduced_spec(sequenced));
         send_equal(&store, s, 0..2, 7, sequenced);
         store.commit(T0).expect("committed");
         let wide = ChannelSpec::new("y", ChannelType::F64);
@@ -372,7 +349,7 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
         disk.fail_syncs("log", 1);
         store.commit(T0).expect_err("the sync failed");
         store.close(T0).expect_err("poisoned");
-        let again = open(&disk);
+        let again = open(&disk, options());
         assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 0, "the log has it as it was");
         check_identity(&again);
         let counts = again.counts(s);
@@ -382,7 +359,7 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
         assert_eq!((newest_state(&again, s), again.view().next_row(s)), ((7.0, 2), 3), "it gets a row, and so do they");
         again.commit(T0 + SECOND).expect("committed");
         drop(again);
-        let last = open(&disk);
+        let last = open(&disk, options());
         assert_eq!((newest_state(&last, s), last.view().next_row(s)), ((7.0, 2), 3));
     }
 }
@@ -392,16 +369,16 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
 fn a_held_frame_that_is_durable_is_not_lost_when_its_row_goes_back() {
     for sequenced in [false, true] {
         let disk = FaultDisk::new(9);
-        let store = open(&disk);
-        let s = store.resolve(&reduced_spec(sequenced), T0).expect("resolved").0.id;
-        let other = store.resolve(&spec("other", None), T0).expect("resolved").0.id;
+        let store = open(&disk, options());
+        let s = store.stream(&reduced_spec(sequenced));
+        let other = store.stream(&number("other", None));
         send_equal(&store, s, 0..3, 7, sequenced);
         store.commit(T0).expect("committed");
         send(&store, other, 0..1);
         disk.fail_syncs("log", 1);
         store.commit(T0).expect_err("the sync failed");
         store.close(T0).expect_err("poisoned");
-        let again = open(&disk);
+        let again = open(&disk, options());
         assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 1, "the frame of the other stream");
         check_identity(&again);
         let counts = again.counts(s);
@@ -420,8 +397,8 @@ fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
         let mut found = [0; 2];
         for seed in 0..20 {
             let disk = FaultDisk::new(seed);
-            let store = open(&disk);
-            let s = store.resolve(&reduced_spec(true), T0).expect("resolved").0.id;
+            let store = open(&disk, options());
+            let s = store.stream(&reduced_spec(true));
             send_equal(&store, s, 0..3, 7, true);
             store.commit(T0).expect("committed");
             send_equal(&store, s, 3..8, 7, true);
@@ -429,9 +406,9 @@ fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
             store.commit(T0).expect_err("the write failed");
             store.close(T0).expect_err("poisoned");
             if opened_between {
-                drop(open(&disk));
+                drop(open(&disk, options()));
             }
-            let again = open(&disk);
+            let again = open(&disk, options());
             let whole = newest_state(&again, s).1 == 7;
             found[usize::from(whole)] += 1;
             let gone = if whole { 0 } else { 5 };
@@ -452,20 +429,20 @@ fn a_held_frame_of_an_opening_before_is_in_no_count() {
     let disk = FaultDisk::new(11);
     let door =
         ChannelSpec { reduction: Reduction::SwingingDoor { bound: 0.5 }, ..ChannelSpec::new("x", ChannelType::U32) };
-    let door = StreamSpec { channels: vec![door], ..spec("reduced", None) };
-    let store = open(&disk);
-    let s = store.resolve(&door, T0).expect("resolved").0.id;
+    let door = StreamSpec { channels: vec![door], ..number("reduced", None) };
+    let store = open(&disk, options());
+    let s = store.stream(&door);
     send_equal(&store, s, 0..2, 7, false);
     store.commit(T0).expect("committed");
     drop(store);
-    let store = open(&disk);
+    let store = open(&disk, options());
     // The frame that was held gets its row ahead of this one's.
     send_equal(&store, s, 2..3, 90, false);
     assert_eq!(store.view().next_row(s), 2);
     disk.fail_syncs("log", 1);
     store.commit(T0).expect_err("the sync failed");
     store.close(T0).expect_err("poisoned");
-    let again = open(&disk);
+    let again = open(&disk, options());
     assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 1, "the frame after it");
     check_identity(&again);
     let counts = again.counts(s);
@@ -481,8 +458,8 @@ fn held_frames_keep_their_room_while_numbers_are_passed() {
     super::fixed::make_on(&disk, &fixed);
     let small = || super::fixed::open_on(&disk, options(), T0).expect("opened");
     let store = small();
-    let s = store.resolve(&reduced_spec(false), T0).expect("resolved").0.id;
-    let other = store.resolve(&spec("other", None), T0).expect("resolved").0.id;
+    let s = store.stream(&reduced_spec(false));
+    let other = store.stream(&number("other", None));
     send_equal(&store, s, 0..2, 7, false);
     store.commit(T0).expect("committed");
     send(&store, other, 0..1);
@@ -495,8 +472,7 @@ fn held_frames_keep_their_room_while_numbers_are_passed() {
     let again = small();
     again.take_over(&store, T0 + SECOND).expect("taken over");
     let keep_up = |n: i64| {
-        again.commit(T0 + n * SECOND).expect("committed");
-        while again.maintain(T0 + n * SECOND).expect("maintained") {}
+        again.upkeep(T0 + n * SECOND);
     };
     let taken = (1..9).any(|n| {
         keep_up(n);
@@ -512,8 +488,8 @@ fn held_frames_keep_their_room_while_numbers_are_passed() {
 fn what_a_store_failed_to_take_over_the_next_one_tells() {
     let told = |fails: bool| {
         let disk = FaultDisk::new(10);
-        let store = open(&disk);
-        let s = store.resolve(&spec("sequenced", Some(1 << 32)), T0).expect("resolved").0.id;
+        let store = open(&disk, options());
+        let s = store.stream(&number("sequenced", Some(1 << 32)));
         send(&store, s, 0..3);
         store.commit(T0).expect("committed");
         send(&store, s, [3, 6]);
@@ -536,13 +512,13 @@ fn what_a_store_failed_to_take_over_the_next_one_tells() {
         });
         let mut before = store;
         if fails {
-            let second = open(&disk);
+            let second = open(&disk, options());
             disk.fail_syncs("log", 1);
             second.take_over(&before, T0 + SECOND).expect("taken over");
             second.close(T0 + SECOND).expect_err("poisoned");
             before = second;
         }
-        let again = open(&disk);
+        let again = open(&disk, options());
         again.take_over(&before, T0 + SECOND).expect("taken over");
         check_identity(&again);
         again.commit(T0 + 3 * SECOND).expect("committed");
@@ -559,21 +535,18 @@ fn what_a_store_failed_to_take_over_the_next_one_tells() {
 #[test]
 fn what_is_said_of_frames_that_went_back_goes_with_them() {
     let disk = FaultDisk::new(13);
-    let store = open(&disk);
+    let store = open(&disk, options());
     let [late, standings, runs] = ["strongback.late", "strongback.derived", "strongback.runs"].map(|table| {
         let channels = [("stream", ChannelType::U32), ("row", ChannelType::U64)];
         let channels = channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec();
-        let own = StreamSpec { source: "internal".into(), channels, ..spec(table, None) };
+        let own = StreamSpec { source: "internal".into(), channels, ..number(table, None) };
         store.resolve_own(&own, T0).expect("resolved").0.id
     });
-    let s = store.resolve(&spec("s", None), T0).expect("resolved").0.id;
+    let s = store.stream(&number("s", None));
     let note = |table: StreamId, rows: &[u64]| {
         let mut batch = FrameBatch::new();
         for row in rows {
-            batch.begin(FrameHead { stream: table, receive_time: T0, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::U32(s.0));
-            batch.push(ChannelIndex(1), Value::U64(*row));
-            batch.end();
+            batch.put(head(table, T0), [Value::U32(s.0), Value::U64(*row)]);
         }
         assert_eq!(stored(&store.append(&batch, T0).outcomes), rows.len());
     };
@@ -588,7 +561,7 @@ fn what_is_said_of_frames_that_went_back_goes_with_them() {
     disk.fail_syncs("log", 1);
     store.commit(T0).expect_err("the sync failed");
     store.close(T0).expect_err("poisoned");
-    let again = open(&disk);
+    let again = open(&disk, options());
     assert_eq!(again.take_over(&store, T0 + SECOND).expect("taken over"), 2);
     check_identity(&again);
     let named = |table| values_of(&again, table, ChannelIndex(1));
@@ -598,6 +571,6 @@ fn what_is_said_of_frames_that_went_back_goes_with_them() {
     let told: Vec<_> = gaps(&again).into_iter().map(|row| (row.stream, row.count)).collect();
     assert_eq!(told, [(u64::from(s.0), 2)]);
     drop(again);
-    let last = open(&disk);
+    let last = open(&disk, options());
     assert_eq!(values_of(&last, late, ChannelIndex(1)), [0, 1, 2]);
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const STREAMS: usize = 6;
 
 fn options() -> StoreOptions {
@@ -50,19 +50,9 @@ struct World {
     openings: AtomicU64,
 }
 
-fn spec(n: usize) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(format!("t{n}"), []),
-        source: "test".into(),
-        clock: if n % 3 == 2 { Clock::Source } else { Clock::Receive },
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![
-            ChannelSpec::new("number", ChannelType::U64),
-            ChannelSpec::new("float", ChannelType::F64),
-            ChannelSpec::new("word", ChannelType::String),
-        ],
-    }
+fn mixed(n: usize) -> StreamSpec {
+    spec(format!("t{n}"), [("number", ChannelType::U64), ("float", ChannelType::F64), ("word", ChannelType::String)])
+        .clock(if n % 3 == 2 { Clock::Source } else { Clock::Receive })
 }
 
 impl World {
@@ -85,11 +75,14 @@ impl World {
                 for row in next..next + random.u64(1..if n == 0 { 300 } else { 12 }) {
                     let at = time(n, row);
                     let (receive_time, source_time) = if n % 3 == 2 { (self.now(), Some(at)) } else { (at, None) };
-                    batch.begin(FrameHead { stream: *id, receive_time, source_time, sequence: None });
-                    batch.push(columns[0], Value::U64(number(n, row)));
-                    batch.push(columns[1], Value::F64(f64::from_bits(number(n, row) >> 12)));
-                    batch.push(columns[2], Value::String(&word(row)));
-                    batch.end();
+                    batch.put_at(
+                        head(*id, receive_time).sampled(source_time),
+                        [
+                            (columns[0], Value::U64(number(n, row))),
+                            (columns[1], Value::F64(f64::from_bits(number(n, row) >> 12))),
+                            (columns[2], Value::String(&word(row))),
+                        ],
+                    );
                 }
             }
             for outcome in store.append(&batch, self.now()).outcomes {
@@ -238,7 +231,7 @@ impl World {
 
 fn run(path: &Path, store: Store) {
     let seconds = std::env::var("STRONGBACK_THREADS_S").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5);
-    let resolve = |n| store.resolve(&spec(n), T0).map(|(stream, columns)| (stream.id, columns)).expect("resolved");
+    let resolve = |n| store.resolve(&mixed(n), T0).map(|(stream, columns)| (stream.id, columns)).expect("resolved");
     let streams = (0..STREAMS).map(resolve).collect();
     store.commit(T0).expect("committed");
     let world = Arc::new(World {

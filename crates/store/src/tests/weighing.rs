@@ -5,9 +5,9 @@ use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
 use crate::model::mutant::{self, Mutant};
+use crate::tests::kit::*;
 use crate::*;
 
-const T0: i64 = 1_790_000_000_000_000_000;
 const STEP: i64 = 1_000_000;
 /// The `max_future` of these stores.
 const DAY: i64 = 86_400_000_000_000;
@@ -44,19 +44,18 @@ fn options() -> StoreOptions {
 impl Bench {
     fn new(seed: u64, clock: Clock, reduction: Reduction) -> Bench {
         let disk = FaultDisk::new(seed);
-        let store = disk.open_store(options(), T0).expect("opened");
-        let spec = StreamSpec {
-            key: StreamKey::new("weighed", []),
-            source: "test".into(),
-            clock,
-            expected_period_ns: None,
-            sequence_modulus: Some(1 << 32),
-            channels: vec![
-                ChannelSpec { reduction, ..ChannelSpec::new("value", ChannelType::I32) },
-                ChannelSpec::new("other", ChannelType::Bool),
-            ],
-        };
-        let stream = store.resolve(&spec, T0).expect("resolved").0.id;
+        let store = open(&disk, options());
+        let stream = store.stream(
+            &spec(
+                "weighed",
+                vec![
+                    ChannelSpec { reduction, ..ChannelSpec::new("value", ChannelType::I32) },
+                    ChannelSpec::new("other", ChannelType::Bool),
+                ],
+            )
+            .clock(clock)
+            .modulus(Some(1 << 32)),
+        );
         Bench { disk, store: Some(store), stream, now: T0 }
     }
 
@@ -72,12 +71,7 @@ impl Bench {
                 self.now = self.now.max(frame.time);
             }
             let source_time = Some(frame.time);
-            batch.begin(FrameHead {
-                stream: self.stream,
-                receive_time: self.now,
-                source_time,
-                sequence: Some(frame.sequence),
-            });
+            batch.begin(head(self.stream, self.now).sampled(source_time).numbered(Some(frame.sequence)));
             if frame.has_value {
                 batch.push(VALUE, Value::I32((frame.time - T0).wrapping_mul(7) as i32 % 1_000));
             }
@@ -87,8 +81,7 @@ impl Bench {
         let appended = self.store().append(&batch, self.now);
         let taken = |o: &Outcome| matches!(o, Outcome::Stored { .. } | Outcome::Reduced { .. });
         assert!(appended.outcomes.iter().all(taken), "{:?}", appended.outcomes);
-        self.store().commit(self.now).expect("committed");
-        while self.store().maintain(self.now).expect("maintained") {}
+        self.store().upkeep(self.now);
     }
 
     /// Weights by statistics are what intervals, which are read row by row, come to.
@@ -277,21 +270,11 @@ fn the_largest_numbers_are_weighed_interpolated_and_averaged() {
     for sealed in [false, true] {
         let store = FaultDisk::new(4).open_store(options(), T0).expect("opened");
         let stream = |name: &str, values: &[f64]| {
-            let spec = StreamSpec {
-                key: StreamKey::new(name, []),
-                source: "test".into(),
-                clock: Clock::Receive,
-                expected_period_ns: None,
-                sequence_modulus: None,
-                channels: vec![ChannelSpec::new("value", ChannelType::F64)],
-            };
-            let id = store.resolve(&spec, T0).expect("resolved").0.id;
+            let id = store.stream(&spec(name, [("value", ChannelType::F64)]));
             let mut batch = FrameBatch::new();
             for (n, value) in values.iter().enumerate() {
                 let receive_time = T0 + n as i64 * second;
-                batch.begin(FrameHead { stream: id, receive_time, source_time: None, sequence: None });
-                batch.push(VALUE, Value::F64(*value));
-                batch.end();
+                batch.put_at(head(id, receive_time), [(VALUE, Value::F64(*value))]);
             }
             store.append(&batch, T0);
             store.commit(T0).expect("committed");

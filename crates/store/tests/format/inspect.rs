@@ -4,6 +4,8 @@ use std::path::Path;
 use strongback_store::inspect::{Damage, Depth, inspect};
 use strongback_store::*;
 
+use crate::kit::*;
+
 const START: i64 = 1_763_600_000_000_000_000;
 
 fn golden() -> Vec<u8> {
@@ -139,25 +141,13 @@ fn what_the_engine_wrote_is_sound_to_the_last_value() {
     let options = StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
     let store = Store::open(folder.path(), options, START).unwrap();
     let channels = ["p", "t"].map(|name| ChannelSpec::new(name, ChannelType::F32));
-    let spec = StreamSpec {
-        key: StreamKey::new("bay", [("n".into(), "1".into())]),
-        source: "test".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: Some(1 << 32),
-        channels: channels.to_vec(),
-    };
+    let spec = spec("bay", channels).tag("n", 1).modulus(Some(1 << 32));
     let (stream, indices) = store.resolve(&spec, START).unwrap();
     let mut batch = FrameBatch::new();
     for frame in 0..5_000i64 {
         let now = START + frame * 1_000_000;
         batch.clear();
-        batch.begin(FrameHead {
-            stream: stream.id,
-            receive_time: now,
-            source_time: Some(now - 500),
-            sequence: Some(frame as u64),
-        });
+        batch.begin(head(stream.id, now).sampled(Some(now - 500)).numbered(Some(frame as u64)));
         batch.push(indices[0], Value::F32((frame % 90) as f32 * 0.25));
         if frame % 3 == 0 {
             batch.push(indices[1], Value::F32(frame as f32));

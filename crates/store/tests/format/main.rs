@@ -3,7 +3,11 @@
 mod blocks;
 mod golden;
 mod inspect;
+#[path = "../kit/mod.rs"]
+mod kit;
 mod pins;
 mod segments;
 mod series;
 mod stores;
+
+use strongback_store::*;

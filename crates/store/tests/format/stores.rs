@@ -11,9 +11,9 @@ use strongback_store::*;
 use tempfile::TempDir;
 
 use super::golden::{assert_same, golden, read_by_python, said};
+use crate::kit::*;
 
 const T0: i64 = 1_763_600_000_000_000_000;
-const MS: i64 = 1_000_000;
 
 fn folder_options() -> StoreOptions {
     StoreOptions {
@@ -21,12 +21,7 @@ fn folder_options() -> StoreOptions {
         segment_bytes: 64 << 10,
         max_bytes: Some(16 << 20),
         open_bytes: 16 << 10,
-        retention: vec![RetentionGroup {
-            name: "precious".into(),
-            streams: Some(Pattern::parse("valve*").unwrap()),
-            keep: Keep::Bytes(256 << 10),
-            max_age: None,
-        }],
+        retention: vec![group("precious", "valve*", Keep::Bytes(256 << 10))],
         ..StoreOptions::default()
     }
 }
@@ -35,15 +30,10 @@ fn fixed_options() -> FixedOptions {
     FixedOptions { max_streams: 12, max_channels: 120, log_bytes: Some(64 << 10), ..FixedOptions::new(800 << 10) }
 }
 
-fn spec(table: &str, tags: &[(&str, &str)], channels: Vec<ChannelSpec>) -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new(table, tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))),
-        source: "golden".into(),
-        clock: Clock::Receive,
-        expected_period_ns: Some(10 * MS),
-        sequence_modulus: None,
-        channels,
-    }
+fn periodic(table: &str, tags: &[(&str, &str)], channels: Vec<ChannelSpec>) -> StreamSpec {
+    let spec = spec(table, channels).source("golden");
+    let spec = StreamSpec { expected_period_ns: Some(10 * MS), ..spec };
+    tags.iter().fold(spec, |spec, (key, value)| spec.tag(key, value))
 }
 
 /// Every kind of channel there is.
@@ -83,10 +73,9 @@ impl Feed {
     fn new(store: &Store) -> Feed {
         store.protect_run("test 7", T0).unwrap();
         let resolve = |spec: &StreamSpec| store.resolve(spec, T0).unwrap().0.id;
-        let kinds = resolve(&spec("kinds", &[("unit", "a"), ("axis", "x y")], every_kind()));
+        let kinds = resolve(&periodic("kinds", &[("unit", "a"), ("axis", "x y")], every_kind()));
         let counts = vec![ChannelSpec::new("count", ChannelType::U32)];
-        let counted =
-            StreamSpec { clock: Clock::Source, sequence_modulus: Some(1 << 16), ..spec("counted", &[], counts) };
+        let counted = periodic("counted", &[], counts).clock(Clock::Source).modulus(Some(1 << 16));
         let mut door = ChannelSpec::new("door", ChannelType::F64);
         door.reduction = Reduction::SwingingDoor { bound: 0.5 };
         let mut band = ChannelSpec::new("band", ChannelType::F32);
@@ -98,9 +87,9 @@ impl Feed {
             now: T0,
             kinds,
             counted: resolve(&counted),
-            valves: resolve(&spec("valves", &[], vec![door, band, step])),
-            run: resolve(&spec("counted", &[("run", "test 7")], vec![ChannelSpec::new("x", ChannelType::I16)])),
-            growing: resolve(&spec("growing", &[], vec![ChannelSpec::new("c0", ChannelType::F64)])),
+            valves: resolve(&periodic("valves", &[], vec![door, band, step])),
+            run: resolve(&periodic("counted", &[("run", "test 7")], vec![ChannelSpec::new("x", ChannelType::I16)])),
+            growing: resolve(&periodic("growing", &[], vec![ChannelSpec::new("c0", ChannelType::F64)])),
             sequence: 65_000,
         }
     }
@@ -110,8 +99,8 @@ impl Feed {
         for n in 0..count {
             self.now += 10 * MS + self.random.i64(0..MS);
             let (now, i, random) = (self.now, ChannelIndex, &mut self.random);
-            let head = |stream| FrameHead { stream, receive_time: now, source_time: None, sequence: None };
-            batch.begin(FrameHead { source_time: random.bool().then_some(now - MS), ..head(self.kinds) });
+            let head = |stream| head(stream, now);
+            batch.begin(head(self.kinds).sampled(random.bool().then_some(now - MS)));
             batch.push(i(0), Value::F32(random.f32()));
             batch.push(
                 i(1),
@@ -140,26 +129,21 @@ impl Feed {
             }
             batch.end();
             self.sequence += if random.u8(0..40) == 0 { 3 } else { 1 };
-            batch.begin(FrameHead {
-                source_time: Some(now - 5 * MS - random.i64(0..20 * MS)),
-                sequence: Some(self.sequence % (1 << 16)),
-                ..head(self.counted)
-            });
-            batch.push(i(0), Value::U32(n as u32 / 3));
-            batch.end();
+            batch.put(
+                head(self.counted)
+                    .sampled(Some(now - 5 * MS - random.i64(0..20 * MS)))
+                    .numbered(Some(self.sequence % (1 << 16))),
+                [Value::U32(n as u32 / 3)],
+            );
             batch.begin(head(self.valves));
             batch.push(i(0), Value::F64((n as f64 / 9.0).sin() * 3.0));
             batch.push(i(1), Value::F32(random.f32() * 3.0));
             // The last one is a row: nothing is held.
             batch.push(i(2), Value::Bool(n % 50 < 9 || n + 1 == count));
             batch.end();
-            batch.begin(head(self.growing));
-            batch.push(i(0), Value::F64(random.u16(0..4096) as f64 * 0.05));
-            batch.end();
+            batch.put(head(self.growing), [Value::F64(random.u16(0..4096) as f64 * 0.05)]);
             if n % 4 == 0 {
-                batch.begin(head(self.run));
-                batch.push(i(0), Value::I16(random.i16(..)));
-                batch.end();
+                batch.put(head(self.run), [Value::I16(random.i16(..))]);
             }
         }
         for outcome in store.append(&batch, self.now).outcomes {
@@ -173,16 +157,14 @@ impl Feed {
         writer.write(&(0..len).map(|at| (at * 31 / 7) as u8).collect::<Vec<u8>>()).unwrap();
         let reference = writer.finish(self.now).unwrap();
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: self.kinds, receive_time: self.now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(13), Value::Blob(reference));
-        batch.end();
+        batch.put_at(head(self.kinds, self.now), [(ChannelIndex(13), Value::Blob(reference))]);
         store.append(&batch, self.now);
     }
 
     /// Another layout, and so a block of its own.
     fn grow(&mut self, store: &Store, step: usize) {
         let channels = (0..=step).map(|c| ChannelSpec::new(format!("c{c}"), ChannelType::F64)).collect();
-        store.resolve(&spec("growing", &[], channels), self.now).unwrap();
+        store.resolve(&periodic("growing", &[], channels), self.now).unwrap();
     }
 
     fn all(&mut self, store: &Store, blob_bytes: usize) {
@@ -201,9 +183,7 @@ impl Feed {
         store.commit(self.now).unwrap();
         // Reduced frames alone: the newest is held in the log.
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: self.valves, receive_time: self.now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(1), Value::F32(1.5));
-        batch.end();
+        batch.put_at(head(self.valves, self.now), [(ChannelIndex(1), Value::F32(1.5))]);
         store.append(&batch, self.now);
         store.commit(self.now).unwrap();
     }

@@ -9,7 +9,7 @@ fn two_blobs(disk: &FaultDisk) -> (StreamId, [BlobRef; 2]) {
     let store = open(disk, options());
     let s = stream(&store, "t");
     let references = [0, 1].map(|n| add(&store, s, n, &content(n, 300_000), T0));
-    work(&store, T0);
+    store.upkeep(T0);
     store.close(T0).expect("closed");
     (s, references)
 }
@@ -75,7 +75,7 @@ fn a_damaged_segment_that_is_open_loses_no_other_blob() {
     for (n, reference) in [(0, references[0]), (2, references[2]), (3, next)] {
         assert_eq!(read(&store, s, &reference).expect("reads"), content(n, 200_000), "{n}");
     }
-    work(&store, T0);
+    store.upkeep(T0);
     store.close(T0).expect("closed");
     let damage = verified(&disk).damage;
     assert_eq!(damage.len(), 1, "{damage:?}");

@@ -1,6 +1,7 @@
 //! A camera in the model: frames that name blobs, and writers that give up.
 
 use super::{Checked, Model, UNREADABLE, ensure};
+use crate::tests::kit::*;
 use crate::*;
 
 /// A stream whose frames name a blob each.
@@ -12,15 +13,8 @@ pub(super) struct Camera {
     acknowledged: usize,
 }
 
-fn spec() -> StreamSpec {
-    StreamSpec {
-        key: StreamKey::new("camera", []),
-        source: "model".into(),
-        clock: Clock::Receive,
-        expected_period_ns: None,
-        sequence_modulus: None,
-        channels: vec![ChannelSpec::new("seed", ChannelType::U64), ChannelSpec::new("image", ChannelType::Blob)],
-    }
+fn camera() -> StreamSpec {
+    spec("camera", [("seed", ChannelType::U64), ("image", ChannelType::Blob)]).source("model")
 }
 
 fn content(seed: u64, len: usize) -> Vec<u8> {
@@ -37,7 +31,7 @@ impl Model {
     /// Writes a blob, and mostly a frame that names it.
     pub(super) fn shoot(&mut self) -> Checked {
         if self.camera.id.is_none() {
-            self.camera.id = self.store.resolve(&spec(), self.now).ok().map(|(stream, _)| stream.id);
+            self.camera.id = self.store.resolve(&camera(), self.now).ok().map(|(stream, _)| stream.id);
         }
         let Some(id) = self.camera.id else { return Ok(()) };
         let most = if self.fixed { 24 << 10 } else { 150 << 10 };
@@ -58,10 +52,7 @@ impl Model {
             Err(error) => return Err(format!("no blob: {error}")),
         };
         let mut batch = FrameBatch::new();
-        batch.begin(FrameHead { stream: id, receive_time: self.now, source_time: None, sequence: None });
-        batch.push(ChannelIndex(0), Value::U64(seed));
-        batch.push(ChannelIndex(1), Value::Blob(reference));
-        batch.end();
+        batch.put(head(id, self.now), [Value::U64(seed), Value::Blob(reference)]);
         if let Outcome::Stored { .. } = self.store.append(&batch, self.now).outcomes[0] {
             self.camera.frames.push((seed, len, reference));
         }
@@ -70,7 +61,7 @@ impl Model {
 
     /// After an opening: what was acknowledged is there.
     pub(super) fn recover_camera(&mut self) -> Checked {
-        let known = self.store.catalog().streams.iter().find(|stream| stream.key == spec().key).map(|s| s.id);
+        let known = self.store.catalog().streams.iter().find(|stream| stream.key == camera().key).map(|s| s.id);
         self.camera.id = known;
         let rows = known.map_or(0, |id| self.store.view().next_row(id) as usize);
         let acknowledged = self.camera.acknowledged;
@@ -83,7 +74,7 @@ impl Model {
 
     /// Finds the stream again in a store that lost bits, if it is there.
     pub(super) fn camera_after_rot(&mut self) {
-        self.camera.id = self.store.catalog().streams.iter().find(|stream| stream.key == spec().key).map(|s| s.id);
+        self.camera.id = self.store.catalog().streams.iter().find(|stream| stream.key == camera().key).map(|s| s.id);
     }
 
     /// Frames name the blobs that they were given, and these are as they were written. In `rotten` ones nothing else is read.

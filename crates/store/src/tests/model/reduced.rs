@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use super::super::reduction::near;
 use super::{Checked, Model, T0, UNREADABLE, ensure};
+use crate::tests::kit::*;
 use crate::*;
 
 /// A frame as it was offered.
@@ -49,14 +50,10 @@ impl Reduced {
     pub(super) fn new(n: usize, random: &mut Rng) -> Reduced {
         let channels: Vec<ChannelSpec> = (0..random.usize(1..5)).map(|n| channel(random, n)).collect();
         let (walks, first_channels) = (vec![0.0; channels.len()], channels.len());
-        let spec = StreamSpec {
-            key: StreamKey::new("reduced", [("n".to_owned(), n.to_string())]),
-            source: "model".into(),
-            clock: if random.bool() { Clock::Receive } else { Clock::Source },
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels,
-        };
+        let spec = spec("reduced", channels)
+            .tag("n", n)
+            .clock(if random.bool() { Clock::Receive } else { Clock::Source })
+            .source("model");
         let (offered, growth) = (Vec::new(), Rng::with_seed(random.clone().u64(..)));
         Reduced { spec, id: StreamId(0), walks, offered, acknowledged: 0, first_channels, growth, is_resolved: true }
     }
@@ -138,7 +135,7 @@ impl Reduced {
             let time = *now - 5;
             let source_time = (self.spec.clock == Clock::Source).then_some(time);
             let receive_time = if source_time.is_some() { *now } else { time };
-            batch.begin(FrameHead { stream: self.id, receive_time, source_time, sequence: None });
+            batch.begin(head(self.id, receive_time).sampled(source_time));
             let certain = random.usize(..self.first_channels);
             let mut cells = Vec::new();
             for channel in 0..self.walks.len() {

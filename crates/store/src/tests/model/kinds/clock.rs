@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::super::{Checked, T0, ensure};
-use super::world::{End, SECOND, World, scan, small_options};
+use super::world::{End, World, scan, small_options};
+use crate::tests::kit::*;
 use crate::*;
 
 const DAY: i64 = 86_400 * SECOND;
@@ -60,14 +61,7 @@ pub(super) fn run(seed: u64) -> Checked {
 
 impl Clocked {
     fn resolve(&mut self) -> Checked {
-        let spec = StreamSpec {
-            key: StreamKey::new("steady", []),
-            source: "model".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("value", ChannelType::I64)],
-        };
+        let spec = spec("steady", [("value", ChannelType::I64)]).source("model");
         let resolved = self.world.store().resolve(&spec, self.world.now).map_err(|error| error.to_string())?;
         self.id = resolved.0.id;
         Ok(())
@@ -159,10 +153,8 @@ impl Clocked {
         let mut times = Vec::new();
         for _ in 0..self.world.random.usize(1..1_500) {
             self.pass(1_000);
-            let head = FrameHead { stream: self.id, receive_time: self.world.now, source_time: None, sequence: None };
-            batch.begin(head);
-            batch.push(ChannelIndex(0), Value::I64(self.world.random.i64(..)));
-            batch.end();
+            let head = head(self.id, self.world.now);
+            batch.put(head, [Value::I64(self.world.random.i64(..))]);
             times.push(self.time);
         }
         self.ahead |= self.error > 0;

@@ -3,10 +3,11 @@
 //! alone.
 
 use super::super::{Checked, ensure};
-use super::world::{End, SECOND, World, scan, small_options};
+use super::world::{End, World, scan, small_options};
 use crate::disk::Disk;
 use crate::disk::fault::{Allocation, Fault};
 use crate::disk::names::CHECKPOINTS;
+use crate::tests::kit::*;
 use crate::*;
 
 const SEGMENT: u64 = 64 << 10;
@@ -76,14 +77,8 @@ fn value(stream: usize, row: u64, channel: u16) -> u64 {
 impl Full {
     fn resolve(&mut self) -> Checked {
         for n in 0..2 {
-            let spec = StreamSpec {
-                key: StreamKey::new(format!("full{n}"), []),
-                source: "model".into(),
-                clock: Clock::Receive,
-                expected_period_ns: None,
-                sequence_modulus: None,
-                channels: (0..CHANNELS).map(|n| ChannelSpec::new(format!("c{n}"), ChannelType::U64)).collect(),
-            };
+            let spec =
+                spec(format!("full{n}"), (0..CHANNELS).map(|n| (format!("c{n}"), ChannelType::U64))).source("model");
             let resolved = self.world.store().resolve(&spec, self.world.now);
             match (resolved, self.streams.get_mut(n)) {
                 (Ok((stream, _)), None) => {
@@ -144,8 +139,7 @@ impl Full {
             let stream = &self.streams[n];
             for row in stream.rows..stream.rows + rows.min(200) {
                 self.world.now += 10_000;
-                let head =
-                    FrameHead { stream: stream.id, receive_time: self.world.now, source_time: None, sequence: None };
+                let head = head(stream.id, self.world.now);
                 batch.begin(head);
                 (0..CHANNELS).for_each(|c| batch.push(ChannelIndex(c), Value::U64(value(n, row, c))));
                 batch.end();
@@ -211,14 +205,9 @@ impl Full {
     fn define(&mut self, streams: usize) -> Checked {
         for _ in 0..streams {
             self.others += 1;
-            let spec = StreamSpec {
-                key: StreamKey::new(format!("another_stream_with_a_name_{}", self.others), []),
-                source: "model".into(),
-                clock: Clock::Receive,
-                expected_period_ns: None,
-                sequence_modulus: None,
-                channels: vec![ChannelSpec::new("value_of_a_sensor", ChannelType::F64)],
-            };
+            let spec =
+                spec(format!("another_stream_with_a_name_{}", self.others), [("value_of_a_sensor", ChannelType::F64)])
+                    .source("model");
             // The log may be full of definitions.
             if self.world.store().resolve(&spec, self.world.now).is_err() {
                 break;

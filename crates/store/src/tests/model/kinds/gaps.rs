@@ -3,7 +3,8 @@
 
 use super::super::{Checked, ensure};
 use super::seen::GapRows;
-use super::world::{End, MS, SECOND, World, small_options};
+use super::world::{End, World, small_options};
+use crate::tests::kit::*;
 use crate::*;
 
 const BYTES_MAX: u64 = 2_400 << 10;
@@ -34,9 +35,7 @@ pub(super) fn run(seed: u64) -> Checked {
             let size = world.random.u8(2..20);
             loser.sequence += world.random.u64(2..1 << size);
             let (stream, sequence) = (loser.id, Some(loser.sequence));
-            batch.begin(FrameHead { stream, receive_time: world.now, source_time: None, sequence });
-            batch.push(ChannelIndex(0), Value::F64(world.random.f64()));
-            batch.end();
+            batch.put(head(stream, world.now).numbered(sequence), [Value::F64(world.random.f64())]);
         }
         let appended = world.store().append(&batch, world.now);
         let refused = appended.outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Stored { .. }));
@@ -62,14 +61,7 @@ pub(super) fn run(seed: u64) -> Checked {
 
 fn resolve(world: &World, losers: &mut Vec<Loser>, count: usize) -> Checked {
     for n in 0..count {
-        let spec = StreamSpec {
-            key: StreamKey::new("loser", [("n".to_owned(), n.to_string())]),
-            source: "network".into(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: Some(1 << 32),
-            channels: vec![ChannelSpec::new("value", ChannelType::F64)],
-        };
+        let spec = spec("loser", [("value", ChannelType::F64)]).tag("n", n).modulus(Some(1 << 32)).source("network");
         let (stream, _) = world.store().resolve(&spec, world.now).map_err(|error| error.to_string())?;
         match losers.get_mut(n) {
             Some(loser) => loser.id = stream.id,

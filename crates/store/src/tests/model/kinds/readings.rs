@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::super::{Checked, T0, ensure};
 use super::naive::{Cell, List, bits, buckets, told};
-use super::world::{End, MS, World, small_options};
+use super::world::{End, World, small_options};
 use crate::block::leaps::Leaps;
+use crate::tests::kit::*;
 use crate::*;
 
 const CHANNELS: [(&str, ChannelType); 5] = [
@@ -81,14 +82,10 @@ impl Readings {
         let from = random.usize(1..CHANNELS.len());
         let more = (0..MORE).map(|n| CHANNELS[1 + (from + n) % (CHANNELS.len() - 1)]);
         let channels: Vec<(&str, ChannelType)> = [CHANNELS[0]].into_iter().chain(more).collect();
-        let spec = StreamSpec {
-            key: StreamKey::new(["steady", "late", "unnumbered", "quiet"][n], []),
-            source: "model".into(),
-            clock,
-            expected_period_ns: None,
-            sequence_modulus: sequenced.then_some(1 << 32),
-            channels: channels.iter().map(|(name, kind)| ChannelSpec::new(*name, *kind)).collect(),
-        };
+        let spec = spec(["steady", "late", "unnumbered", "quiet"][n], &channels)
+            .clock(clock)
+            .modulus(sequenced.then_some(1 << 32))
+            .source("model");
         let id = self.world.store().resolve(&spec, self.world.now).map_err(|error| error.to_string())?.0.id;
         let most = if n == 3 { 6 } else { 500 };
         let rows = vec![Vec::new(); channels.len()];
@@ -107,12 +104,9 @@ impl Readings {
             for _ in 0..random.usize(..stream.most) {
                 *now += random.i64(1..MS) & !1;
                 for frame in stream.next(random, *now) {
-                    let head = FrameHead {
-                        stream: stream.id,
-                        receive_time: *now,
-                        source_time: frame.source_time,
-                        sequence: frame.sequence.map(|sequence| sequence as u64),
-                    };
+                    let head = head(stream.id, *now)
+                        .sampled(frame.source_time)
+                        .numbered(frame.sequence.map(|sequence| sequence as u64));
                     batch.begin(head);
                     for (channel, cell) in frame.cells.iter().enumerate() {
                         let index = ChannelIndex(channel as u16);

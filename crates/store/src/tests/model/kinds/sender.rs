@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use super::world::MS;
+use crate::tests::kit::*;
 use crate::*;
 
 /// A frame as its sender made it. The pair of its first two numbers is its own for ever.
@@ -96,23 +96,16 @@ impl Sender {
     }
 
     pub(super) fn spec(&self) -> StreamSpec {
-        StreamSpec {
-            key: StreamKey::new(self.name.clone(), []),
-            source: "network".into(),
-            clock: self.habit.clock,
-            expected_period_ns: None,
-            sequence_modulus: Some(self.habit.modulus),
-            channels: vec![ChannelSpec::new("value", ChannelType::I64)],
-        }
+        spec(self.name.clone(), [("value", ChannelType::I64)])
+            .clock(self.habit.clock)
+            .modulus(Some(self.habit.modulus))
+            .source("network")
     }
 
     pub(super) fn head(&self, sent: Sent, receive_time: i64) -> FrameHead {
-        FrameHead {
-            stream: self.id,
-            receive_time,
-            source_time: self.habit.stamped.then_some(sent.source_time),
-            sequence: Some(sent.number as u64 % self.habit.modulus),
-        }
+        head(self.id, receive_time)
+            .sampled(self.habit.stamped.then_some(sent.source_time))
+            .numbered(Some(sent.number as u64 % self.habit.modulus))
     }
 
     /// Begins anew, if its sequence says so beyond doubt: what is under way is lost.

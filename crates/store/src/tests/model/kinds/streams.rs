@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::super::{Checked, ensure};
 use super::seen::{Counted, GapRows, Seen};
 use super::sender::{Sender, Sent};
-use super::world::{End, MS, SECOND, World, scan, small_options};
+use super::world::{End, World, scan, small_options};
+use crate::tests::kit::*;
 use crate::*;
 
 /// Frames that a receiver looks back over, less those that wait for a second commit.
@@ -93,9 +94,7 @@ impl Streams {
             for sent in part {
                 self.world.now += 1_000;
                 let head = followed.sender.head(*sent, self.world.now);
-                batch.begin(head);
-                batch.push(ChannelIndex(0), Value::I64(sent.value()));
-                batch.end();
+                batch.put(head, [Value::I64(sent.value())]);
                 let time = head.source_time.filter(|_| followed.sender.habit.clock == Clock::Source);
                 followed.seen.times.insert(time.unwrap_or(head.receive_time));
             }

@@ -3,7 +3,8 @@
 
 use super::super::{Checked, T0, ensure};
 use super::naive::bits;
-use super::world::{End, MS, SECOND, World, scan, small_options};
+use super::world::{End, World, scan, small_options};
+use crate::tests::kit::*;
 use crate::*;
 
 /// Bytes of a frame beside its texts, at most.
@@ -189,14 +190,9 @@ impl Values {
     fn add(&mut self, n: usize) -> Checked {
         let random = &mut self.world.random;
         let channels: Vec<Channel> = (0..random.usize(1..7)).map(|_| Channel::new(random)).collect();
-        let spec = StreamSpec {
-            key: StreamKey::new(format!("values{n}"), []),
-            source: "model".into(),
-            clock: if random.bool() { Clock::Receive } else { Clock::Source },
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: channels.iter().enumerate().map(|(n, c)| ChannelSpec::new(format!("c{n}"), c.kind)).collect(),
-        };
+        let spec = spec(format!("values{n}"), channels.iter().enumerate().map(|(n, c)| (format!("c{n}"), c.kind)))
+            .clock(if random.bool() { Clock::Receive } else { Clock::Source })
+            .source("model");
         let id = self.world.store().resolve(&spec, self.world.now).map_err(|error| error.to_string())?.0.id;
         self.streams.push(Stream { spec, id, channels, rows: Vec::new() });
         Ok(())
@@ -218,7 +214,7 @@ impl Values {
                 1..100 => None,
                 _ => Some(*now),
             };
-            batch.begin(FrameHead { stream: stream.id, receive_time: *now, source_time, sequence: None });
+            batch.begin(head(stream.id, *now).sampled(source_time));
             let mut cells = Vec::new();
             for (n, channel) in stream.channels.iter().enumerate() {
                 let value = (random.u8(0..60) > 0).then(|| channel.value(random));

@@ -1,6 +1,5 @@
 //! A store on a disk in memory, and the ways in which it ends and is opened again.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,10 +7,8 @@ use fastrand::Rng;
 
 use super::super::{Checked, T0};
 use crate::disk::fault::FaultDisk;
+use crate::tests::kit::*;
 use crate::*;
-
-pub(super) const MS: i64 = 1_000_000;
-pub(super) const SECOND: i64 = 1_000_000_000;
 
 /// How an opening ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +77,7 @@ impl World {
 
     /// Opens the store of the disk as it is.
     pub(super) fn open(&mut self) -> Checked {
-        let opened = Store::open_on(Arc::new(self.disk.clone()), self.options.clone(), self.now);
+        let opened = self.disk.open_store(self.options.clone(), self.now);
         self.store = Some(opened.map_err(|error| format!("cannot open: {error}"))?);
         Ok(())
     }
