@@ -16,7 +16,10 @@ use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
 
 use crate::operators::serial::Serial;
 use crate::table::scan::StoreScan;
@@ -28,6 +31,15 @@ pub(crate) struct SortedScan;
 impl PhysicalOptimizerRule for SortedScan {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|node| {
+            // Where streams are declared to be in order, a merge of theirs stands in the place of a sort. It compares
+            // microseconds and leaves ties in any order; the scan compares nanoseconds, then streams and rows.
+            if let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() {
+                let order = merge.expr().iter().cloned().collect();
+                return Ok(match sorted(merge.input(), order, merge.fetch())? {
+                    Some(sorted) => Transformed::yes(sorted),
+                    None => Transformed::no(node),
+                });
+            }
             let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
             let order: Vec<PhysicalSortExpr> = sort.expr().iter().cloned().collect();
             if let Some(sorted) = sorted(sort.input(), order.clone(), sort.fetch())? {
@@ -66,12 +78,13 @@ fn sorted(
     order: Vec<PhysicalSortExpr>,
     fetch: Option<usize>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // A limit below the sort selected its rows before sorting.
-    if plan.fetch().is_some() {
-        return Ok(None);
-    }
     if let Some(scan) = plan.downcast_ref::<StoreScan>() {
         return Ok(scan.merged(&order, fetch).map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
+    }
+    // A limit below the sort selected its rows before sorting, unless it is the merge's, handed down to each of its inputs.
+    let is_handed_down = plan.output_partitioning().partition_count() > 1 && plan.fetch() == fetch;
+    if plan.fetch().is_some() && !is_handed_down {
+        return Ok(None);
     }
     let children = plan.children();
     let [input] = children.as_slice() else { return Ok(None) };

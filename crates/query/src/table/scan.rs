@@ -79,8 +79,9 @@ impl StoreScan {
     pub(crate) fn merged(&self, order: &[PhysicalSortExpr], fetch: Option<usize>) -> Option<StoreScan> {
         let [key] = order else { return None };
         let column = self.columns.get(key.expr.downcast_ref::<ColumnExpr>()?.index())?;
-        // Its own limit selected rows without the order.
-        if self.fetch.is_some() || !follows_time(column, self.streams()) {
+        // A limit of its own selected rows without the order, unless it is the merge's, handed down to each of its inputs.
+        let is_handed_down = self.partitions.len() > 1 && self.fetch == fetch;
+        if self.fetch.is_some() && !is_handed_down || !follows_time(column, self.streams()) {
             return None;
         }
         let merged = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };

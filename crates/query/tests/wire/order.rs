@@ -106,3 +106,33 @@ async fn frames_out_of_order_are_sorted_all_the_same() {
         assert_eq!(sorted, texts(&client, &naive).await);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_times_are_in_the_order_of_streams_and_nanoseconds_count() {
+    let fixture = Fixture::start().await;
+    let streams: Vec<_> =
+        (0..5).map(|n| fixture.stream("tied", &[("n", &n.to_string())], &[("x", ChannelType::I64)])).collect();
+    // Three frames of a stream in each microsecond, at the nanoseconds 0, 1 and 2, which all streams have.
+    for row in 0..300i64 {
+        for (n, (stream, at)) in (0..).zip(&streams) {
+            fixture.append(stream, T0 + row / 3 * 1_000 + row % 3, &[(at[0], Value::I64(row * 5 + n))]);
+        }
+    }
+    let client = fixture.client().await;
+    let wanted: Vec<String> = (0..1_500).map(|x: i64| x.to_string()).collect();
+    let numbers = |rows: Vec<Vec<Option<String>>>| -> Vec<String> {
+        rows.into_iter().map(|mut row| row.swap_remove(0).unwrap()).collect()
+    };
+    for (sql, most) in [
+        ("select x from tied order by time", 1_500),
+        ("select x + 0 as x from tied order by time", 1_500),
+        ("select x + 0 as x from tied order by time limit 7", 7),
+        ("select x + 0 as x from tied where x + 0 >= 0 order by time limit 700", 700),
+        ("select x from (select x, row_number() over (order by time) as r from tied) q order by r", 1_500),
+    ] {
+        assert_eq!(numbers(texts(&client, sql).await), wanted[..most], "{sql}");
+        let newest_first = sql.replace("by time", "by time desc");
+        let wanted: Vec<String> = wanted.iter().rev().take(most).cloned().collect();
+        assert_eq!(numbers(texts(&client, &newest_first).await), wanted, "{newest_first}");
+    }
+}
