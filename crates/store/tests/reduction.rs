@@ -32,7 +32,7 @@ fn a_definition_is_kept_over_crash_and_end_and_in_the_footer() {
         (Reduction::None, Interpolation::Linear),
     ];
     let store = open(dir.path(), &options);
-    let (stream, indices) = store.resolve(&spec("car", &CAR), T0).expect("resolved");
+    let (stream, indices) = store.resolve(&spec("car", CAR), T0).expect("resolved");
     assert_eq!(reductions(&store), want);
     let mut batch = FrameBatch::new();
     batch.put_at(head(stream.id, T0), [(indices[0], Value::F32(900.0))]);
@@ -65,7 +65,7 @@ fn what_cannot_be_meant_is_refused_by_name() {
         (ChannelType::F64, Reduction::Deadband { bound: -0.5 }, "zero or more"),
         (ChannelType::F64, Reduction::SwingingDoor { bound: f64::NAN }, "finite"),
     ] {
-        let error = store.resolve(&spec("car", &[("x", kind, reduction)]), T0).expect_err("refused");
+        let error = store.resolve(&spec("car", [("x", kind, reduction)]), T0).expect_err("refused");
         assert!(error.to_string().contains("stream car, channel x"), "{error}");
         assert!(error.to_string().contains(word), "{error}");
         assert_eq!(error.reason(), "bad_reduction");
@@ -77,7 +77,7 @@ fn what_cannot_be_meant_is_refused_by_name() {
 fn a_channel_keeps_its_reduction() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(dir.path(), StoreOptions::default());
-    let one = |reduction| spec("car", &[("x", ChannelType::I16, reduction)]);
+    let one = |reduction| spec("car", [("x", ChannelType::I16, reduction)]);
     store.resolve(&one(Reduction::None), T0).expect("without");
     // One that has none may get one; who asks for none asks for no change.
     store.resolve(&one(Reduction::SwingingDoor { bound: 2.0 }), T0).expect("with");
@@ -88,6 +88,6 @@ fn a_channel_keeps_its_reduction() {
         assert!(error.to_string().contains("recorded with swinging_door(2)"), "{error}");
     }
     // Its type widens as any other's.
-    store.resolve(&spec("car", &[("x", ChannelType::I64, Reduction::None)]), T0).expect("wider");
+    store.resolve(&spec("car", [("x", ChannelType::I64, Reduction::None)]), T0).expect("wider");
     assert_eq!(reductions(&store), [(Reduction::SwingingDoor { bound: 2.0 }, Interpolation::Linear)]);
 }

@@ -52,7 +52,7 @@ fn the_history_of_one_element_reads_a_few_percent_of_the_arrays() {
         let disk = FaultDisk::new(1);
         let store = open(&disk, options());
         let kinds = [("temperature", ChannelType::F64), ("wave", fixed(ElementType::F32, length))];
-        let (stream, channels) = store.resolve(&spec("adc", &kinds), T0).expect("resolved");
+        let (stream, channels) = store.resolve(&spec("adc", kinds), T0).expect("resolved");
         let mut random = fastrand::Rng::with_seed(length as u64);
         let frames = (24 << 20) / (4 * length);
         let mut sent = Vec::new();
@@ -110,7 +110,7 @@ fn the_history_of_one_element_reads_a_few_percent_of_the_arrays() {
 fn a_damaged_tile_is_found_and_the_others_are_read() {
     let (disk, length) = (FaultDisk::new(1), 16_384);
     let store = open(&disk, options());
-    let (stream, channels) = store.resolve(&spec("adc", &[("wave", fixed(ElementType::U64, length))]), T0).unwrap();
+    let (stream, channels) = store.resolve(&spec("adc", [("wave", fixed(ElementType::U64, length))]), T0).unwrap();
     let mut random = fastrand::Rng::with_seed(3);
     for frame in 0..8 {
         // Noise, so that a tile is as large as it can be and where its bytes are is known.
@@ -142,7 +142,7 @@ fn arrays_of_another_length_or_type_are_rejected_with_their_reason() {
     let disk = FaultDisk::new(1);
     let store = open(&disk, options());
     let kinds = [("s", fixed(ElementType::F32, 4)), ("w", variable(ElementType::I16)), ("x", ChannelType::F64)];
-    let (stream, channels) = store.resolve(&spec("t", &kinds), T0).expect("resolved");
+    let (stream, channels) = store.resolve(&spec("t", kinds), T0).expect("resolved");
     let rejected = |fill: &dyn Fn(&mut FrameBatch)| {
         let mut batch = FrameBatch::new();
         batch.begin(head(stream.id, T0));
@@ -186,15 +186,15 @@ fn arrays_that_can_never_fit_are_refused_at_their_definition() {
     let disk = FaultDisk::new(1);
     let store = open(&disk, options());
     let most = fixed(ElementType::F64, ARRAY_LENGTH_MAX);
-    store.resolve(&spec("one", &[("a", most)]), T0).expect("half a MiB");
-    let refused = store.resolve(&spec("two", &[("a", most), ("b", most)]), T0).expect_err("more than 1 MiB");
+    store.resolve(&spec("one", [("a", most)]), T0).expect("half a MiB");
+    let refused = store.resolve(&spec("two", [("a", most), ("b", most)]), T0).expect_err("more than 1 MiB");
     assert!(matches!(refused, Reject::ArraysTooLarge { max_bytes: 1_048_576, .. }), "{refused}");
-    let grown = store.resolve(&spec("one", &[("a", most), ("b", most)]), T0);
+    let grown = store.resolve(&spec("one", [("a", most), ("b", most)]), T0);
     assert!(matches!(grown, Err(Reject::ArraysTooLarge { .. })), "{grown:?}");
     let small = FaultDisk::new(1);
     super::fixed::make_on(&small, &FixedOptions { max_streams: 8, max_channels: 110, ..FixedOptions::new(224 << 10) });
     let store = super::fixed::open_on(&small, StoreOptions::default(), T0).expect("opened");
-    let spectrum = |length| spec("s", &[("v", fixed(ElementType::F32, length))]);
+    let spectrum = |length| spec("s", [("v", fixed(ElementType::F32, length))]);
     let refused = store.resolve(&spectrum(2_048), T0).expect_err("8 KiB of a segment of 32").to_string();
     assert!(refused.contains("this store takes 4032: at most 1 MiB, a quarter of the log"), "{refused}");
     let (stream, channels) = store.resolve(&spectrum(512), T0).expect("resolved");
@@ -264,7 +264,7 @@ fn the_longest_arrays_come_back_bit_by_bit() {
 fn a_stream_of_arrays_is_sealed_by_its_bytes() {
     let disk = FaultDisk::new(1);
     let store = open(&disk, options());
-    let (stream, channels) = store.resolve(&spec("t", &[("w", fixed(ElementType::F64, 8_192))]), T0).expect("resolved");
+    let (stream, channels) = store.resolve(&spec("t", [("w", fixed(ElementType::F64, 8_192))]), T0).expect("resolved");
     let mut random = fastrand::Rng::with_seed(9);
     for frame in 0..200i64 {
         let noise: Vec<f64> = (0..8_192).map(|_| random.f64()).collect();
@@ -311,7 +311,7 @@ fn elements_are_the_same_in_memory_in_blocks_and_in_mixed_blocks() {
     let disk = FaultDisk::new(1);
     let store = open(&disk, options());
     let kinds = [("v", variable(ElementType::I32)), ("x", ChannelType::Bool)];
-    let (stream, channels) = store.resolve(&spec("t", &kinds), T0).expect("resolved");
+    let (stream, channels) = store.resolve(&spec("t", kinds), T0).expect("resolved");
     let mut random = fastrand::Rng::with_seed(11);
     let mut sent: Vec<Result<Vec<i32>, CellState>> = Vec::new();
     let check = |store: &Store, sent: &[Result<Vec<i32>, CellState>], what: &str| {

@@ -307,7 +307,7 @@ fn the_oldest_make_space_whatever_their_clock() {
 
 #[test]
 fn a_view_ages_again_after_a_leap_forward_and_back() {
-    let store = open(&FaultDisk::new(1), &options());
+    let store = open(&FaultDisk::new(1), options());
     let s = stream(&store, "t", T0);
     append(&store, s, 10, &mut Rng::with_seed(1), T0);
     work(&store, T0 + 3_650 * DAY, None);
@@ -339,7 +339,7 @@ fn the_newest_row_is_the_latest_after_a_clock_ran_ahead() {
 
 /// After a clock was ahead by `far` for a while.
 fn the_newest_row_is_the_latest(far: i64) {
-    let store = open(&FaultDisk::new(1), &options());
+    let store = open(&FaultDisk::new(1), options());
     let (s, x) = stream(&store, "t", T0);
     let send = |value: f64, now: i64| {
         let mut batch = FrameBatch::new();
@@ -372,7 +372,7 @@ fn the_newest_row_is_the_latest(far: i64) {
 
 #[test]
 fn times_at_both_ends_are_found_again_or_refused() {
-    let store = open(&FaultDisk::new(1), &options());
+    let store = open(&FaultDisk::new(1), options());
     for (n, clock) in [Clock::Source, Clock::Receive].into_iter().enumerate() {
         let spec = spec(format!("ends{n}"), [("x", ChannelType::I64)]).clock(clock);
         let (stream, columns) = store.resolve(&spec, T0).expect("resolved");

@@ -270,7 +270,7 @@ fn a_segment_that_a_full_disk_made_smaller_is_read_and_gone_on_with() {
         };
         disk.give_space(u64::MAX);
         // Also by a store that is meant to have segments of another size.
-        let store = open(&disk, &options(if end == 1 { 64 << 10 } else { 4 << 20 }));
+        let store = open(&disk, options(if end == 1 { 64 << 10 } else { 4 << 20 }));
         next += append(&store, first, next, (300, 100), T0 + S);
         maintain(&store, T0 + 2 * S);
         assert_eq!(rows(&store, first), Ok(0..next), "end {end}");

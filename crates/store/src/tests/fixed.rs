@@ -588,7 +588,7 @@ fn blocks_of_any_shape_fit_the_smallest_segments() {
         let mut random = fastrand::Rng::with_seed(seed as u64);
         let mut streams = Vec::new();
         for (n, width) in [1usize, 7, 30, 60, 100].into_iter().enumerate() {
-            let mut wide = counting(&format!("s{n}"));
+            let mut wide = counting(format!("s{n}"));
             wide.channels = (0..width).map(|c| ChannelSpec::new(format!("c{c}"), *kind)).collect();
             match store.resolve(&wide, T0) {
                 Ok((stream, columns)) => streams.push((stream.id, columns)),

@@ -173,7 +173,7 @@ fn a_run_stays_until_it_is_released() {
 
 #[test]
 fn a_run_that_would_not_be_protected_is_refused() {
-    let store = open(&FaultDisk::new(21), &options(Vec::new()));
+    let store = open(&FaultDisk::new(21), options(Vec::new()));
     stream(&store, "engine", Some("late"));
     let error = store.protect_run("late", T0).expect_err("it has streams").to_string();
     assert!(error.contains("late") && error.contains("choose another name"), "{error}");
@@ -218,7 +218,7 @@ fn an_age_of_its_own() {
         max_age: Some(Duration::from_secs(100)),
         ..group("short", "video.*", Keep::Bytes(1 << 20))
     }];
-    let store = open(&FaultDisk::new(23), &options(retention));
+    let store = open(&FaultDisk::new(23), options(retention));
     let (short, other) = (stream(&store, "video.a", None), stream(&store, "b", None));
     for s in [short, other] {
         send(&store, s, 0, 5000, T0);
@@ -346,7 +346,7 @@ impl Model {
 
     fn new(seed: u64) -> Model {
         let disk = FaultDisk::new(seed);
-        let store = open(&disk, &Model::options());
+        let store = open(&disk, Model::options());
         let random = Rng::with_seed(seed ^ 0xbeef);
         Model { disk, store, streams: Vec::new(), runs: [Run::Unknown; 2], random, now: T0, cuts: 0 }
     }
@@ -586,7 +586,7 @@ fn a_new_group_waits_for_room_in_a_full_log() {
 #[test]
 fn a_run_that_is_refused_takes_no_room() {
     let disk = FaultDisk::new(24);
-    let store = open(&disk, &options(Vec::new()));
+    let store = open(&disk, options(Vec::new()));
     let room = || store.engine.writer.lock().catalog_room.bytes();
     let name = "n".repeat(900);
     for n in 0.. {

@@ -103,7 +103,7 @@ fn a_reopened_store_takes_over_numbers_counts_and_losses() {
     send(&store, s, [10, 11, 13, 14]);
     let late = store.stream(&number("late", None));
     send(&store, late, 0..3);
-    let grown = StreamSpec { channels: vec![ChannelSpec::new("y", ChannelType::F64)], ..number("sequenced", None) };
+    let grown = spec("sequenced", [("y", ChannelType::F64)]);
     store.resolve(&grown, T0).expect("resolved");
     disk.fail_syncs("log", 1);
     assert!(matches!(store.commit(T0), Err(Refusal::Poisoned(_))));
@@ -274,9 +274,8 @@ fn frames_that_were_left_out_and_went_back_are_lost_and_not_reduced() {
     for (sequenced, row_between) in [(false, false), (true, false), (false, true), (true, true)] {
         let disk = FaultDisk::new(7);
         let store = open(&disk, options());
-        let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U64) };
-        let reduced = StreamSpec { channels: vec![step], ..number("reduced", sequenced.then_some(1 << 32)) };
-        let s = store.stream(&reduced);
+        let reduced = spec("reduced", [("x", ChannelType::U64, Reduction::Step)]);
+        let s = store.stream(&reduced.modulus(sequenced.then_some(1 << 32)));
         let send = |store: &Store, frames: std::ops::Range<u64>, value: u64| {
             let mut batch = FrameBatch::new();
             for n in frames {
@@ -323,8 +322,7 @@ fn send_equal(store: &Store, stream: StreamId, frames: std::ops::Range<u64>, val
 }
 
 fn reduced_spec(sequenced: bool) -> StreamSpec {
-    let step = ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("x", ChannelType::U32) };
-    StreamSpec { channels: vec![step], ..number("reduced", sequenced.then_some(1 << 32)) }
+    spec("reduced", [("x", ChannelType::U32, Reduction::Step)]).modulus(sequenced.then_some(1 << 32))
 }
 
 /// Value and time of the newest state.
@@ -343,8 +341,7 @@ fn a_held_frame_of_before_its_stream_grew_is_taken_over() {
         let s = store.stream(&reduced_spec(sequenced));
         send_equal(&store, s, 0..2, 7, sequenced);
         store.commit(T0).expect("committed");
-        let wide = ChannelSpec::new("y", ChannelType::F64);
-        let grown = StreamSpec { channels: vec![wide], ..reduced_spec(sequenced) };
+        let grown = spec("reduced", [("y", ChannelType::F64)]).modulus(sequenced.then_some(1 << 32));
         store.resolve(&grown, T0).expect("resolved");
         disk.fail_syncs("log", 1);
         store.commit(T0).expect_err("the sync failed");
@@ -427,9 +424,7 @@ fn frames_that_were_left_out_are_not_lost_where_their_commit_is_found() {
 #[test]
 fn a_held_frame_of_an_opening_before_is_in_no_count() {
     let disk = FaultDisk::new(11);
-    let door =
-        ChannelSpec { reduction: Reduction::SwingingDoor { bound: 0.5 }, ..ChannelSpec::new("x", ChannelType::U32) };
-    let door = StreamSpec { channels: vec![door], ..number("reduced", None) };
+    let door = spec("reduced", [("x", ChannelType::U32, Reduction::SwingingDoor { bound: 0.5 })]);
     let store = open(&disk, options());
     let s = store.stream(&door);
     send_equal(&store, s, 0..2, 7, false);
@@ -538,9 +533,7 @@ fn what_is_said_of_frames_that_went_back_goes_with_them() {
     let store = open(&disk, options());
     let [late, standings, runs] = ["strongback.late", "strongback.derived", "strongback.runs"].map(|table| {
         let channels = [("stream", ChannelType::U32), ("row", ChannelType::U64)];
-        let channels = channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec();
-        let own = StreamSpec { source: "internal".into(), channels, ..number(table, None) };
-        store.resolve_own(&own, T0).expect("resolved").0.id
+        store.resolve_own(&spec(table, channels).source("internal"), T0).expect("resolved").0.id
     });
     let s = store.stream(&number("s", None));
     let note = |table: StreamId, rows: &[u64]| {
