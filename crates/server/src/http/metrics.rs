@@ -109,7 +109,8 @@ fn plcs(all: &mut Families, cards: &[SourceCard]) -> prometheus::Result<()> {
 
 /// Adds what packets say of themselves, by stream id.
 fn packets(all: &mut Families, server: &Server, cards: &[SourceCard]) -> prometheus::Result<()> {
-    let mut counted: BTreeMap<(&'static str, &'static str), Vec<(Vec<String>, u64)>> = BTreeMap::new();
+    type Values = Vec<(Vec<String>, u64)>;
+    let mut counted: BTreeMap<(&'static str, &'static str), Values> = BTreeMap::new();
     for card in cards {
         for tally in server.roster.own(&card.name).tallies() {
             for (name, help, count) in PacketCard::of(tally).counters() {
