@@ -22,8 +22,9 @@ pub(crate) const CELL_BYTES: usize = 9;
 pub(crate) const SLICE_ROWS_MIN: usize = 16;
 /// Span of the first slice, in nanoseconds.
 const WIDTH: u64 = 1_000_000_000;
-/// Max span of a slice, in nanoseconds.
-const WIDTH_MAX: u64 = 1 << 52;
+/// Max span of a slice, in nanoseconds. A few rows with wrong times may be centuries from the others, and each slice
+/// reads all blocks that such rows are in.
+const WIDTH_MAX: u64 = 1 << 62;
 
 /// Row of a slice, or of the current batch.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::read::ordered_stream::OrderedStream;
 use crate::tests::kit::*;
 use crate::*;
 
@@ -150,5 +151,34 @@ fn a_stream_is_read_no_further_than_asked_for() {
         }
         assert_eq!(found, in_all);
         assert!(due > T0 + hours || frames.held_frames() == 0, "a frame of a day later has been read");
+    }
+}
+
+/// Each slice of time reads all blocks that overlap it, and a block with a wrong time overlaps them all.
+#[test]
+fn a_few_times_that_are_centuries_away_take_few_slices() {
+    let (store, ids, _dir) = store_of(1);
+    let mut frames: Vec<(StreamId, i64, String)> =
+        (0..3_000_i64).map(|n| (ids[0], T0 + n * 7_919 % 3_000 * S, n.to_string())).collect();
+    for n in 0..60_i64 {
+        frames[n as usize * 50].1 = (n - 30) * 300_000_000 * S;
+    }
+    append(&store, &frames);
+    while store.maintain(NOW).unwrap() {}
+    for newest_first in [false, true] {
+        let scan = OrderedScan { newest_first, ..OrderedScan::all(vec![(ids[0], vec![ChannelIndex(0)])]) };
+        let view = store.view();
+        let mut stream = OrderedStream::new(&view, &scan, ids[0], &[ChannelIndex(0)]);
+        let (mut slices, mut found, mut troubles) = (0, 0, Vec::new());
+        while stream.bound().is_some() {
+            stream.read(&view, &mut troubles).unwrap();
+            slices += 1;
+            while stream.head().is_some() {
+                found += 1;
+                stream.advance();
+            }
+        }
+        assert_eq!(found, 3_000);
+        assert!(slices < 500, "{slices} slices, newest first: {newest_first}");
     }
 }
