@@ -361,11 +361,11 @@ def test_what_cannot_be_is_said(recorded: Server) -> None:
         (whole | {"speed": 0}, "speed"),
         (whole | {"speed": 1000.1}, "speed"),
         (whole | {"speed": -1}, "speed"),
-        (whole | {"speed": "fast"}, "invalid message"),
+        (whole | {"speed": "fast"}, "invalid body"),
         (whole | {"at": str(BASE - 1)}, "outside"),
         (whole | {"sped": 2}, "sped"),
         (whole | {"name": "x" * 1000}, "name"),
-        ([], "invalid message"),
+        ([], "invalid body"),
     ):
         status, answer = ask(recorded, "POST", "/api/playbacks", wanted)
         assert status == 400 and word in answer["error"], (wanted, answer)
