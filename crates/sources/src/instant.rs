@@ -1,6 +1,7 @@
 //! Times as written by people and programs: nanoseconds, RFC 3339, `now-30s`.
 
-use strongback_store::{CivilTime, Date};
+use strongback_store::Date;
+use strongback_store::text::put_time;
 
 /// Parses a time: an integer of nanoseconds since 1970 UTC, RFC 3339, `now`, or `now` with an offset such as `now-30s`,
 /// `now-1.5h`, `now+10ms`.
@@ -93,8 +94,9 @@ pub fn rfc3339(text: &str) -> Option<i64> {
 
 /// Formats a time as RFC 3339 in UTC with nanoseconds.
 pub fn format(ns: i64) -> String {
-    let time = CivilTime::of(ns);
-    format!("{time}.{:09}Z", time.nanosecond)
+    let mut text = String::new();
+    put_time(&mut text, ns);
+    text
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ export function turned(hidden: Hidden, name: string): Hidden {
 
 /** Without those that left the panel: one that comes back is shown. The same set where none left. */
 export function stillHidden(hidden: Hidden, names: readonly string[]): Hidden {
-  // A panel that asks anew knows no channel for a moment.
+  // A panel that asks again knows no channel for a moment.
   if (names.length === 0 || [...hidden].every((name) => names.includes(name))) return hidden;
   return new Set([...hidden].filter((name) => names.includes(name)));
 }
