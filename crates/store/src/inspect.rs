@@ -19,6 +19,8 @@ use std::path::Path;
 
 use self::place::StorePlace;
 use crate::bytes::FormatError;
+use crate::bytes::fields::Take;
+use crate::catalog;
 use crate::disk::PAGE_BYTES;
 use crate::disk::names;
 use crate::log::checkpoint;
@@ -121,7 +123,7 @@ pub struct FixedUse {
 /// State of a stream, as found in segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamUse {
-    /// Name according to footers, or its number if none has it.
+    /// Name according to the checkpoint and footers, or its number if none has it.
     pub name: String,
     /// Number of channels of the widest block or definition.
     pub channels: usize,
@@ -168,6 +170,8 @@ pub struct Inspection {
     pub verified_pyramids: u64,
     /// Damage found.
     pub damage: Vec<Damage>,
+    /// Names of the streams that the checkpoint defines; segments without a footer have none.
+    names: BTreeMap<StreamId, String>,
     /// Place of the current segment among all, by age.
     age_cell: usize,
     /// Intact blobs, and blobs that cells name.
@@ -440,6 +444,10 @@ fn read_checkpoint(
     bytes.truncate(counted);
     let (mut at, mut chain) = (0, 0);
     let mut entry = |kind: u8, bytes: &[u8]| {
+        if kind == checkpoint::STREAM {
+            let (id, key, ..) = catalog::decode_stream(&mut Take(bytes))?;
+            found.names.insert(id, key.to_string());
+        }
         if kind == checkpoint::SEGMENT {
             let SegmentEntry { id, places, state, slot, blobs, .. } = Segment::decode(bytes)?;
             let SegmentState { bytes, sealed, left, blocks, .. } = state;

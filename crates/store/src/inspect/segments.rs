@@ -360,7 +360,8 @@ impl Walk<'_> {
             self.usage.time = joined(self.usage.time, header.time);
             let stream = found.streams.entry(header.stream).or_default();
             if stream.blocks == 0 {
-                stream.name = format!("stream {}", header.stream.0);
+                let named = found.names.get(&header.stream).cloned();
+                stream.name = named.unwrap_or_else(|| format!("stream {}", header.stream.0));
                 stream.row_range = (header.first_row, header.first_row);
             }
             stream.blocks += 1;

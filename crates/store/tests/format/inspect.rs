@@ -138,7 +138,7 @@ fn a_torn_tail_of_an_open_segment_is_no_damage_and_a_hole_is() {
 #[test]
 fn what_the_engine_wrote_is_sound_to_the_last_value() {
     let folder = tempfile::tempdir().unwrap();
-    let options = StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() };
+    let options = StoreOptions { log_bytes: 128 << 10, ..StoreOptions::default() };
     let store = Store::open(folder.path(), options, START).unwrap();
     let channels = ["p", "t"].map(|name| ChannelSpec::new(name, ChannelType::F32));
     let spec = spec("bay", channels).tag("n", 1).modulus(Some(1 << 32));
@@ -158,6 +158,11 @@ fn what_the_engine_wrote_is_sound_to_the_last_value() {
             store.commit(now).unwrap();
             while store.maintain(now).unwrap() {}
         }
+    }
+    for depth in [Depth::Footers, Depth::Everything] {
+        let open = inspect(folder.path(), depth).unwrap();
+        assert!(open.segments.iter().any(|segment| !segment.sealed), "{open}");
+        assert_eq!(open.streams[&stream.id].name, "bay{n=1}", "an open segment has no footer, and the stream a name");
     }
     store.close(START + 5_000_000_000).unwrap();
     for depth in [Depth::Footers, Depth::Everything] {

@@ -50,10 +50,10 @@ pub(super) fn card(found: &Inspection) -> serde_json::Value {
         .collect();
     let streams: Vec<serde_json::Value> = found
         .streams
-        .values()
-        .map(|s| {
+        .iter()
+        .map(|(id, s)| {
             json!({
-                "stream": s.name, "channels": s.channels, "blocks": s.blocks, "rows": s.rows.to_string(),
+                "id": id.0, "stream": s.name, "channels": s.channels, "blocks": s.blocks, "rows": s.rows.to_string(),
                 "block_bytes": s.block_bytes.to_string(), "points": s.points.map(|p| p.to_string()),
                 "missing_rows": s.missing_rows.to_string(), "time": time(s.time),
             })
