@@ -1,4 +1,5 @@
-//! The JSON forms of values.
+//! Text for programs and people: the JSON forms of values, and numbers of things.
 
 pub mod channel;
 pub mod json;
+pub mod plural;

@@ -11,6 +11,7 @@ use crate::alarms::webhook::table::receivers;
 use crate::cli::CheckArgs;
 use crate::commands::outcome::{Outcome, sentence};
 use crate::config::{Config, ConfigError};
+use crate::text::plural::many;
 
 /// An example configuration with every key.
 const EXAMPLE: &str = include_str!("../../../../examples/strongback.toml");
@@ -44,12 +45,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     println!(
         "{}: OK. {} with {} and {}; {} with {} of symbols; {} on channels; data in {}",
         args.config.display(),
-        count(packets, "packet source"),
-        count(streams, "stream"),
-        count(channels, "channel"),
-        count(plcs, "PLC"),
-        count(groups, "group"),
-        count(config.channel.len(), "note"),
+        many(packets, "packet source"),
+        many(streams, "stream"),
+        many(channels, "channel"),
+        many(plcs, "PLC"),
+        many(groups, "group"),
+        many(config.channel.len(), "note"),
         config.data_dir.display()
     );
     config.retention.iter().for_each(|group| println!("  {group}"));
@@ -60,11 +61,6 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         );
     }
     Ok(Outcome::Done)
-}
-
-/// Formats a number of things.
-fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns what is wrong with a configuration on this machine, beyond its text.
@@ -88,11 +84,6 @@ fn here(config: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_thing_is_no_plural() {
-        assert_eq!([0, 1, 2].map(|n| count(n, "PLC")), ["0 PLCs", "1 PLC", "2 PLCs"]);
-    }
 
     #[test]
     fn what_this_machine_has_not_is_told_all_of_it() {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use crate::cli::{DerivedArgs, DerivedCommand};
 use crate::commands::client::{ask_with, percent_encoded, text};
 use crate::commands::outcome::Outcome;
+use crate::text::plural::many;
 
 /// Time between two polls of a backfill's progress.
 const ASK_EACH: Duration = Duration::from_millis(200);
@@ -73,7 +74,8 @@ pub fn run(command: &DerivedCommand) -> anyhow::Result<Outcome> {
                 match text(&of["state"]) {
                     "running" => std::thread::sleep(ASK_EACH),
                     "done" => {
-                        println!("{} results", text(&of["frames"]));
+                        let frames: u64 = text(&of["frames"]).parse().context("backfill: frames is not a number")?;
+                        println!("{}", many(frames, "result"));
                         break;
                     }
                     why => bail!("backfill {version}: {why}"),

@@ -7,6 +7,7 @@ use crate::cli::{ControlWord, PlaybackArgs, PlaybackCommand};
 use crate::commands::client;
 use crate::commands::client::text;
 use crate::commands::outcome::{Outcome, check_times};
+use crate::text::plural::many;
 
 /// Sends a command to the server and prints the resulting state as a line.
 ///
@@ -97,14 +98,14 @@ fn line(state: &Value) -> String {
         _ => "playing",
     };
     format!(
-        "{}  {doing:7} {:>6}x  {}  of {} to {}{}  {} viewers  {}",
+        "{}  {doing:7} {:>6}x  {}  of {} to {}{}  {}  {}",
         text(&state["id"]),
         state["speed"],
         time("at"),
         time("from"),
         time("to"),
         if is("loop") { ", again and again" } else { "" },
-        state["viewers"],
+        many(state["viewers"].as_u64().unwrap_or_default(), "viewer"),
         text(&state["name"]),
     )
 }

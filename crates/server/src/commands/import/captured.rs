@@ -8,6 +8,7 @@ use strongback_store::Store;
 
 use super::{ImportSummary, Losses};
 use crate::cli::ImportArgs;
+use crate::text::plural::many;
 
 /// Reports what became of a capture.
 pub(super) fn tell(args: &ImportArgs, report: &ImportReport, store: &Store) -> ImportSummary {
@@ -44,35 +45,41 @@ fn card(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> serde_js
 
 fn lines(args: &ImportArgs, report: &ImportReport, losses: &[Losses]) -> String {
     let mut out = format!(
-        "{}: {} packets, {} datagrams; run {:?}: {} frames stored, {} duplicate\n",
+        "{}: {}, {}; run {:?}: {} stored, {} duplicate\n",
         args.file.display(),
-        report.packets,
-        report.datagrams,
+        many(report.packets, "packet"),
+        many(report.datagrams, "datagram"),
         args.run,
-        report.stored(),
+        many(report.stored(), "frame"),
         report.duplicate()
     );
     for (stream, losses) in report.streams.iter().zip(losses).filter(|(s, _)| s.frames > 0) {
         out += &format!(
-            "  {}: {} frames, {} stored, {} duplicate, {} lost, {} of them late after all, {} restarts\n",
-            losses.name, stream.frames, stream.stored, stream.duplicate, losses.lost, losses.filled, losses.restarts
+            "  {}: {}, {} stored, {} duplicate, {} lost, {} of them late after all, {}\n",
+            losses.name,
+            many(stream.frames, "frame"),
+            stream.stored,
+            stream.duplicate,
+            losses.lost,
+            losses.filled,
+            many(losses.restarts, "restart")
         );
     }
     for (reason, count) in &report.rejected {
         out += &format!("  {count} rejected: {reason}\n");
     }
     for (id, count) in &report.unknown_streams {
-        out += &format!("  {count} packets of stream {id:#x}, which no layout has\n");
+        out += &format!("  {} of stream {id:#x}, which no layout has\n", many(*count, "packet"));
     }
-    for (count, what) in [
-        (report.fragments, "fragments of datagrams, which are not put together"),
-        (report.truncated, "packets of which the capture holds too little"),
-        (report.untimed, "packets without a time"),
-        (report.unread_link, "packets of link layers that are not read"),
-        (report.other, "packets of other protocols"),
+    for (count, thing, which) in [
+        (report.fragments, "fragment", "of datagrams, not put together"),
+        (report.truncated, "packet", "of which the capture holds too little"),
+        (report.untimed, "packet", "without a time"),
+        (report.unread_link, "packet", "of link layers that are not read"),
+        (report.other, "packet", "of other protocols"),
     ] {
         if count > 0 {
-            out += &format!("  {count} {what}\n");
+            out += &format!("  {} {which}\n", many(count, thing));
         }
     }
     if report.cut {

@@ -6,6 +6,7 @@ use strongback_store::Store;
 
 use super::{ImportSummary, Losses};
 use crate::cli::ImportArgs;
+use crate::text::plural::many;
 
 /// Reports what became of an MCAP file.
 pub(super) fn tell(args: &ImportArgs, report: &McapReport, store: &Store) -> ImportSummary {
@@ -45,19 +46,22 @@ fn card(args: &ImportArgs, report: &McapReport, losses: &[Option<Losses>]) -> se
 
 fn lines(args: &ImportArgs, report: &McapReport, losses: &[Option<Losses>]) -> String {
     let mut out = format!(
-        "{}: {} messages; run {:?}: {} frames stored, {} duplicate\n",
+        "{}: {}; run {:?}: {} stored, {} duplicate\n",
         args.file.display(),
-        report.messages,
+        many(report.messages, "message"),
         args.run,
-        report.stored(),
+        many(report.stored(), "frame"),
         report.duplicate()
     );
     for (topic, losses) in report.topics.iter().zip(losses) {
-        out += &format!("  {}: {} messages, {} stored", topic.key, topic.messages, topic.stored);
+        out += &format!("  {}: {}, {} stored", topic.key, many(topic.messages, "message"), topic.stored);
         if let (Numbering::Channel(_), Some(losses)) = (&report.numbering, losses) {
             out += &format!(
-                ", {} duplicate, {} lost, {} of them late after all, {} restarts",
-                topic.duplicate, losses.lost, losses.filled, losses.restarts
+                ", {} duplicate, {} lost, {} of them late after all, {}",
+                topic.duplicate,
+                losses.lost,
+                losses.filled,
+                many(losses.restarts, "restart")
             );
         }
         out.push('\n');
@@ -69,16 +73,17 @@ fn lines(args: &ImportArgs, report: &McapReport, losses: &[Option<Losses>]) -> S
         out += &format!("  {count} rejected: {reason}\n");
     }
     for (sentence, count) in &report.undecoded {
-        out += &format!("  {count} messages: {sentence}\n");
+        out += &format!("  {}: {sentence}\n", many(*count, "message"));
     }
     if report.attachments > 0 {
-        out += &format!("  {} attached files, which are passed over\n", report.attachments);
+        out += &format!("  {} passed over\n", many(report.attachments, "attached file"));
     }
     for damage in &report.damages {
         out += &format!("  at byte {}: {}\n", damage.offset, damage.what);
     }
     if let Some(cut) = &report.cut {
-        out += &format!("  stopped at byte {}, after {} messages: {}\n", cut.offset, report.messages, cut.what);
+        let read = many(report.messages, "message");
+        out += &format!("  stopped at byte {}, after {read}: {}\n", cut.offset, cut.what);
     }
     out
 }

@@ -18,6 +18,7 @@ use super::{definitions, place};
 use crate::cli::{AppendArgs, RowFile};
 use crate::commands::outcome::Outcome;
 use crate::instant;
+use crate::text::plural::many;
 
 /// Appends rows and reports what became of them.
 ///
@@ -150,9 +151,14 @@ fn json(name: &str, report: &RowReport, known_to: Option<i64>) -> serde_json::Va
 }
 
 fn print(name: &str, report: &RowReport, known_to: Option<i64>) {
-    println!("{name}: {} rows, {} frames stored with {} values", report.rows, report.stored(), report.values);
+    println!(
+        "{name}: {}, {} stored with {}",
+        many(report.rows, "row"),
+        many(report.stored(), "frame"),
+        many(report.values, "value")
+    );
     for (stream, frames) in &report.streams {
-        println!("  {stream}: {frames} frames");
+        println!("  {stream}: {}", many(*frames, "frame"));
     }
     if let Some((from, to)) = report.time {
         println!("  from {} to {}", instant::format(from), instant::format(to));
@@ -163,20 +169,20 @@ fn print(name: &str, report: &RowReport, known_to: Option<i64>) {
             instant::format(time)
         );
     }
-    for (count, what) in [
-        (report.reduced, "frames in which nothing left its bound"),
-        (report.empty_rows, "rows without a value"),
-        (report.ignored_rows, "rows of channels or messages that were not selected"),
-        (report.duplicate, "frames that the store had already"),
-        (report.bad_rows, "rows of which nothing was taken"),
-        (report.bad_cells, "cells that were not taken"),
+    for (count, thing, which) in [
+        (report.reduced, "frame", "in which nothing left its bound"),
+        (report.empty_rows, "row", "without a value"),
+        (report.ignored_rows, "row", "of channels or messages that were not selected"),
+        (report.duplicate, "frame", "that the store had already"),
+        (report.bad_rows, "row", "of which nothing was taken"),
+        (report.bad_cells, "cell", "not taken"),
     ] {
         if count > 0 {
-            println!("  {count} {what}");
+            println!("  {} {which}", many(count, thing));
         }
     }
     for (reason, count) in &report.rejected {
-        println!("  {count} frames refused: {reason}");
+        println!("  {} refused: {reason}", many(*count, "frame"));
     }
     for complaint in &report.complaints {
         println!("  {name}:{}:{}: {}", complaint.place.line, complaint.place.column, complaint.reason);

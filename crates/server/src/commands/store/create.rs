@@ -12,6 +12,7 @@ use crate::cli::CreateArgs;
 use crate::commands::outcome::Outcome;
 use crate::config::Config;
 use crate::process::clock::now_ns;
+use crate::text::plural::many;
 
 /// Creates a store.
 ///
@@ -49,7 +50,7 @@ pub(super) fn run(args: &CreateArgs) -> anyhow::Result<Outcome> {
         println!("{card}");
     } else {
         let what = size.map_or("a folder that grows".to_owned(), |bytes| format!("{bytes} bytes, never more"));
-        println!("{path}: {what}; {streams} streams with {channels} channels");
+        println!("{path}: {what}; {} with {}", many(streams, "stream"), many(channels, "channel"));
     }
     Ok(Outcome::Done)
 }

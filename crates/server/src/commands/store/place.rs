@@ -17,6 +17,7 @@ use strongback_store::{
 use crate::commands::outcome::Outcome;
 use crate::config::Config;
 use crate::process::clock::now_ns;
+use crate::text::plural::many;
 
 /// Time between two checks for a signal while no input arrives.
 const STOP_LATENCY: Duration = Duration::from_millis(50);
@@ -39,7 +40,8 @@ pub(super) fn open(path: &Path, config: Option<&Path>) -> anyhow::Result<Store> 
         eprintln!("strongback: {}, offset {}: {}", damage.file, damage.offset, damage.reason);
     }
     if report.lost_rows > 0 {
-        eprintln!("strongback: {} rows were damaged and are lost; strongback.gaps has them", report.lost_rows);
+        let lost = many(report.lost_rows, "damaged row");
+        eprintln!("strongback: {lost} lost; strongback.gaps lists what is missing");
     }
     Ok(store)
 }

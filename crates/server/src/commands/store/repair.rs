@@ -17,6 +17,7 @@ use crate::cli::RepairArgs;
 use crate::commands::outcome::Outcome;
 use crate::instant;
 use crate::process::clock::now_ns;
+use crate::text::plural::many;
 
 /// Max number of lost ranges printed.
 const LOST_SHOWN: usize = 20;
@@ -26,8 +27,8 @@ fn findings(found: &Inspection) -> Vec<String> {
     let mut said: Vec<String> = found.damage.iter().map(told).collect();
     if !found.log.clean {
         said.push(format!(
-            "log: not ended cleanly; {} whole commits are taken back, and what is behind them is cut",
-            found.log.commits
+            "log: not ended cleanly; {} to take back, and what is behind is cut",
+            many(found.log.commits, "whole commit")
         ));
     }
     // A store of a fixed size continues in the segment that was open.
@@ -87,12 +88,14 @@ fn print(args: &RepairArgs, into: &Path, report: &RepairReport) {
         println!("found    the newest checkpoint is not whole: what segments and an older one say counts");
     }
     println!(
-        "kept     {} segments as they are, {} built anew of their whole blocks; {} rows",
-        report.segments_kept, report.segments_rebuilt, report.rows
+        "kept     {} unchanged, {} rebuilt from undamaged blocks; {}",
+        many(report.segments_kept, "segment"),
+        report.segments_rebuilt,
+        many(report.rows, "row")
     );
-    println!("         {} commits of the log with {} frames", report.log_commits, report.log_frames);
+    println!("         {} of the log with {}", many(report.log_commits, "commit"), many(report.log_frames, "frame"));
     if report.segments_lost > 0 {
-        println!("lost     {} segments", report.segments_lost);
+        println!("lost     {}", many(report.segments_lost, "segment"));
     }
     for lost in report.lost.iter().take(LOST_SHOWN) {
         let (from, to) = (instant::format(lost.time.0), instant::format(lost.time.1));
@@ -151,11 +154,12 @@ pub(super) fn run(args: &RepairArgs) -> anyhow::Result<Outcome> {
     } else {
         mended.iter().for_each(|finding| println!("mended   {finding}"));
         println!(
-            "         {} frames taken back from the log, {} bytes of a torn end cut",
-            report.frames, report.torn_bytes
+            "         {} taken back from the log, {} of a torn end cut",
+            many(report.frames, "frame"),
+            many(report.torn_bytes, "byte")
         );
         if report.lost_rows > 0 {
-            println!("         {} rows were in damaged blocks; strongback.gaps says which", report.lost_rows);
+            println!("         {} lost in damaged blocks; strongback.gaps says which", many(report.lost_rows, "row"));
         }
         left.iter().for_each(|finding| println!("left     {finding}"));
     }

@@ -8,6 +8,7 @@ use crate::cli::StatsArgs;
 use crate::commands::outcome::Outcome;
 use crate::instant;
 use crate::text::json::JsonCell;
+use crate::text::plural::many;
 
 /// Prints a line for each channel. A channel with damaged blocks is named without figures.
 ///
@@ -67,8 +68,10 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             println!("from {} to {}", instant::format(from), instant::format(to));
         }
         println!(
-            "{} bytes on disk, {} of them blocks in {} segments",
-            stats.disk_bytes, stats.block_bytes, stats.segments
+            "{} on disk, {} of them blocks in {}",
+            many(stats.disk_bytes, "byte"),
+            stats.block_bytes,
+            many(stats.segments, "segment")
         );
         Ok(outcome)
     })();
