@@ -35,6 +35,9 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Configuration file that a command uses if it is given none.
+pub const CONFIG_FILE: &str = "strongback.toml";
+
 const EXAMPLES: &str = "\
 Examples:
   strongback demo                               a simulated launch pad on http://127.0.0.1:8080
@@ -50,7 +53,8 @@ Exit codes:
   2  invalid command line or configuration
   3  finished, but data was lost or is damaged; the report lists it
   4  the disk failed and the store could not be reopened
-  130  interrupted by Ctrl-C; data accepted before that is on disk";
+  130  interrupted by Ctrl-C; data accepted before that is on disk
+  141  standard output was closed by its reader";
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 no trouble found, 3 trouble found, 1 the server could not be reached, 2 invalid command line";
@@ -118,7 +122,7 @@ pub struct BenchArgs {
 /// Flags of `serve` and `demo`. They override the configuration file.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServeArgs {
-    /// Configuration file [default: none]
+    /// Configuration file [default: ./strongback.toml if it exists; for demo none]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the store, created if missing [default: strongback-data; for demo a temporary folder]
@@ -162,7 +166,7 @@ pub struct DemoArgs {
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// Configuration file to check
-    #[arg(long, value_name = "FILE", default_value = "strongback.toml")]
+    #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     pub config: PathBuf,
     /// Print an example configuration with every key, its default and its meaning
     #[arg(long, conflicts_with = "config")]
@@ -174,7 +178,8 @@ pub struct CheckArgs {
 pub struct ImportArgs {
     /// Capture or MCAP file to read
     pub file: PathBuf,
-    /// Configuration file that describes the captured streams; not needed for MCAP
+    /// Configuration file that describes the captured streams; not needed for MCAP [default: ./strongback.toml if it
+    /// exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Name of the run to store the data under
@@ -203,7 +208,8 @@ pub struct ExportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
     pub format: ExportFormat,
-    /// Configuration file, for the folder of the store and the address of the server
+    /// Configuration file, for the folder of the store and the address of the server [default: ./strongback.toml if it
+    /// exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the
@@ -319,7 +325,8 @@ pub enum RunCommand {
 /// The store or server that holds the runs.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
-    /// Configuration file, for the folder of the store and the address of the server
+    /// Configuration file, for the folder of the store and the address of the server [default: ./strongback.toml if it
+    /// exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the

@@ -183,7 +183,7 @@ pub struct AppendArgs {
     /// Start at this line
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub from_line: u64,
-    /// Configuration file of the server that owns the store, for its limits
+    /// Configuration file of the server that owns the store, for its limits [default: none]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print the report as one JSON object on the last line of standard output

@@ -10,6 +10,14 @@ use anyhow::{Context, bail};
 /// Time without data after which a server is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// An answer that refuses the request.
+#[derive(Debug, thiserror::Error)]
+#[error("the server refuses ({status}): {message}")]
+pub struct Refused {
+    status: String,
+    message: String,
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 pub struct Asked {
@@ -50,7 +58,7 @@ impl Asked {
     /// Copies the body of the answer.
     ///
     /// # Errors
-    /// If the server refused, with its message, or the answer ended early.
+    /// [`Refused`] if the server refused, or if the answer ended early or cannot be written.
     pub fn receive(self, output: &mut dyn Write) -> anyhow::Result<()> {
         receive(self.answer, output)
     }
@@ -75,12 +83,12 @@ fn address_of(server: &str) -> String {
     }
 }
 
-/// Returns the message of a refusal: that of its JSON error, or else the whole body.
-fn refusal(status: &str, body: &str) -> String {
+/// Returns a refusal with the message of its JSON error, or else the whole body.
+fn refusal(status: &str, body: &str) -> Refused {
     let status = status.split_once(' ').map_or(status, |(_, status)| status);
     let error = serde_json::from_str::<serde_json::Value>(body).ok();
     let sentence = error.as_ref().and_then(|error| error["error"].as_str());
-    format!("the server refuses ({status}): {}", sentence.unwrap_or(body.trim()))
+    Refused { status: status.to_owned(), message: sentence.unwrap_or(body.trim()).to_owned() }
 }
 
 /// Reads an answer and copies its body.
@@ -100,7 +108,7 @@ fn receive(mut input: impl BufRead, output: &mut dyn Write) -> anyhow::Result<()
         let mut body = String::new();
         // Bodies of errors are short.
         let _ = input.take(length.unwrap_or(4096).min(4096)).read_to_string(&mut body);
-        bail!("{}", refusal(&status, &body));
+        return Err(refusal(&status, &body).into());
     }
     if !chunked {
         let length = length.context("an answer without a length")?;

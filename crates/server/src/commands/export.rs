@@ -1,7 +1,7 @@
 //! `strongback export`: stored data to standard output or a file, from a folder or from a running server.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,11 +9,11 @@ use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, Que
 use strongback_store::Store;
 
 use crate::cli::{self, ExportArgs};
-use crate::commands::client;
+use crate::commands::client::Refused;
 use crate::commands::outcome::{Outcome, check_times};
-use crate::commands::reach;
 use crate::commands::reach::{DataPlace, Flags};
 use crate::commands::serve::runtime;
+use crate::commands::{client, output, reach, settings};
 use crate::config::Config;
 use crate::http::{range, split_patterns};
 use crate::process::clock::now_ns;
@@ -24,17 +24,23 @@ use crate::sources::ledger::{Ledger, ROWS_MAX};
 /// # Errors
 /// If the data cannot be read or written.
 pub fn run(args: &ExportArgs) -> anyhow::Result<Outcome> {
+    let config = if args.server.is_some() { None } else { settings::file(args.config.as_deref()) };
+    run_with(args, config.as_deref())
+}
+
+/// Exports the data, with the configuration of a file, or the default one.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(args: &ExportArgs, config: Option<&Path>) -> anyhow::Result<Outcome> {
     check_times(&[("--from", &args.from), ("--to", &args.to)])?;
     let found = reach::find(&Flags {
-        config: args.config.as_deref(),
+        config,
         data: args.data.as_deref(),
         server: args.server.as_deref(),
         token: args.auth_token_file.as_deref(),
     })?;
-    let mut output: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
-        None => Box::new(BufWriter::new(std::io::stdout().lock())),
-    };
+    let mut output = output::open(args.output.as_deref())?;
     match found {
         DataPlace::Server(server) => from_server(&server, args, &mut output)?,
         DataPlace::Folder(found) => {
@@ -99,7 +105,7 @@ fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut d
     })
 }
 
-fn from_server(server: &str, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
+fn from_server(server: &str, args: &ExportArgs, into: &mut dyn Write) -> anyhow::Result<()> {
     let format = match args.format {
         cli::ExportFormat::Csv => "csv",
         cli::ExportFormat::Jsonl => "jsonl",
@@ -112,5 +118,8 @@ fn from_server(server: &str, args: &ExportArgs, output: &mut dyn Write) -> anyho
         }
     }
     let asked = client::ask(server, "GET", &path, args.auth_token_file.as_deref())?;
-    asked.receive(output).with_context(|| format!("{server} broke the export off"))
+    asked.receive(into).map_err(|error| match error.is::<Refused>() || output::is_closed(&error) {
+        true => error,
+        false => error.context(format!("{server} broke the export off")),
+    })
 }

@@ -26,6 +26,7 @@ use strongback_store::{
 
 use crate::cli::ImportArgs;
 use crate::commands::outcome::Outcome;
+use crate::commands::settings;
 use crate::config::Config;
 use crate::ingest::Ingest;
 use crate::live::Live;
@@ -73,14 +74,12 @@ enum Imported {
 /// # Errors
 /// If the file cannot be read or stored.
 pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
-    let mut config = match &args.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
-    };
+    let file = settings::file(args.config.as_deref());
+    let mut config = settings::read(file.as_deref())?;
     if let Some(dir) = &args.data {
         config.data_dir.clone_from(dir);
     }
-    let form = form_of(args, &config)?;
+    let form = form_of(args, &config, file.as_deref())?;
     if args.run.is_empty() {
         bail!("--run must name the run that the data belongs to");
     }
@@ -122,7 +121,7 @@ struct ImportSummary {
     is_whole: bool,
 }
 
-fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<FileKind> {
+fn form_of(args: &ImportArgs, config: &Config, config_file: Option<&Path>) -> anyhow::Result<FileKind> {
     if is_mcap(&args.file).with_context(|| args.file.display().to_string())? {
         return Ok(FileKind::Mcap);
     }
@@ -133,12 +132,12 @@ fn form_of(args: &ImportArgs, config: &Config) -> anyhow::Result<FileKind> {
             args.file.display()
         );
     }
-    let Some(file) = &args.config else {
+    let Some(config_file) = config_file else {
         bail!("{}: --config must say what the packets of a capture hold", args.file.display());
     };
     let sources = layout::compile_all(&config.source)?.packets;
     if sources.is_empty() {
-        bail!("{}: no [[source]] says what the capture's packets hold", file.display());
+        bail!("{}: no [[source]] says what the capture's packets hold", config_file.display());
     }
     Ok(FileKind::Capture(sources))
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use strongback_sources::instant;
 use strongback_store::rdl::DefinitionError;
 
+use crate::commands::output;
 use crate::config::ConfigError;
 use crate::ingest::StoreLost;
 
@@ -60,9 +61,12 @@ pub fn check_times(flags: &[(&str, &Option<String>)]) -> Result<(), WrongFlag> {
     Ok(())
 }
 
-/// Prints the error, if any, and returns the exit code; see `strongback --help`.
+/// Prints the error, if any, and returns the exit code; see `strongback --help`. Output closed by its reader is not
+/// worth a word.
 pub fn exit_code(result: &anyhow::Result<Outcome>) -> ExitCode {
-    if let Err(error) = result {
+    if let Err(error) = result
+        && !output::is_closed(error)
+    {
         eprintln!("strongback: {}", sentence(error));
     }
     ExitCode::from(code(result))
@@ -83,6 +87,7 @@ pub fn code(result: &anyhow::Result<Outcome>) -> u8 {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::Findings | Outcome::DataLost) => 3,
         Ok(Outcome::Stopped) => 130,
+        Err(error) if output::is_closed(error) => OUTPUT_CLOSED,
         Err(error) if error.is::<ConfigError>() || error.is::<DefinitionError>() || error.is::<WrongFlag>() => 2,
         Err(error) if error.is::<StoreLost>() => 4,
         Err(_) => 1,

@@ -6,14 +6,14 @@ use anyhow::{Context, bail};
 use strongback_store::inspect::{self, Depth};
 use strongback_store::{OpenError, Store};
 
-use crate::commands::client;
+use crate::commands::{client, settings};
 use crate::config::Config;
 use crate::process::clock::now_ns;
 
 /// The flags of a command that say where its data is.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'a> {
-    /// `--config`, for the folder and the address of its server.
+    /// Configuration file, for the folder and the address of its server.
     pub config: Option<&'a Path>,
     /// `--data`.
     pub data: Option<&'a Path>,
@@ -40,10 +40,7 @@ pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
     if let Some(server) = flags.server {
         return Ok(DataPlace::Server(server.to_owned()));
     }
-    let config = match flags.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
-    };
+    let config = settings::read(flags.config)?;
     let dir = flags.data.unwrap_or(&config.data_dir);
     let server = config.http.listen.to_string();
     if !dir.exists() {

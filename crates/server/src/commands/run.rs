@@ -12,6 +12,7 @@ use crate::commands::client;
 use crate::commands::outcome::Outcome;
 use crate::commands::reach;
 use crate::commands::reach::{DataPlace, Flags};
+use crate::commands::settings;
 use crate::process::clock::now_ns;
 use crate::runs::cards::{cards, in_words, not_released, t_words};
 use crate::runs::clock::RunStep;
@@ -47,8 +48,9 @@ pub fn run(command: &RunCommand) -> anyhow::Result<Outcome> {
         RunCommand::Resume { name, args } => (args, plain(name, RunStep::Resume, "resume")),
         RunCommand::Stop { name, args } => (args, plain(name, RunStep::Stop, "stop")),
     };
+    let config = if args.server.is_some() { None } else { settings::file(args.config.as_deref()) };
     let flags = Flags {
-        config: args.config.as_deref(),
+        config: config.as_deref(),
         data: args.data.as_deref(),
         server: args.server.as_deref(),
         token: args.auth_token_file.as_deref(),

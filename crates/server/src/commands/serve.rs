@@ -19,6 +19,7 @@ use crate::alarms::webhook::Webhooks;
 use crate::alarms::webhook::table::receivers;
 use crate::cli::ServeArgs;
 use crate::commands::outcome::Outcome;
+use crate::commands::settings;
 use crate::config::Config;
 use crate::derived::Derived;
 use crate::derived::book::Definitions;
@@ -46,6 +47,7 @@ use crate::sources::clocks::Clocks;
 use crate::sources::ledger::Ledger;
 use crate::sources::outages;
 use crate::sources::roster::{Own, Roster};
+use crate::text::plural::many;
 
 /// Threads of the HTTP runtime, and of the live runtime.
 const RUNTIME_THREADS: usize = 2;
@@ -97,15 +99,13 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("no threads for the server")
 }
 
-/// Reads the configuration of a command line: the file, then the flags.
+/// Reads the configuration of a command line: the file, or else `./strongback.toml` if it exists, then the flags.
 ///
 /// # Errors
 /// If the configuration is invalid.
 pub fn configuration(args: &ServeArgs) -> anyhow::Result<Config> {
-    let config = match &args.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
-    };
+    let file = settings::file(args.config.as_deref());
+    let config = settings::read(file.as_deref())?;
     let config = with_flags(config, args);
     config.check_listens()?;
     Ok(config)
@@ -440,15 +440,14 @@ impl Running {
         let store = self.server.ingest.store();
         let recovery = store.recovery();
         let found = match (recovery.clean, recovery.frames) {
-            (true, _) => String::new(),
-            (false, 0) => String::new(),
-            (false, frames) => format!(", {frames} frames recovered after an unclean end"),
+            (true, _) | (false, 0) => String::new(),
+            (false, frames) => format!(", {} recovered after an unclean end", many(frames, "frame")),
         };
         lines.push(format!(
-            "  data                    {} (epoch {}, {} streams{found})",
+            "  data                    {} (epoch {}, {}{found})",
             self.server.ingest.dir().display(),
             store.epoch(),
-            store.stats().streams,
+            many(store.stats().streams, "stream"),
         ));
         lines.push(format!("  durable every           {} ms", self.server.config.commit_interval_ms));
         lines.join("\n")

@@ -26,7 +26,8 @@ pub fn run(command: &StoreCommand) -> anyhow::Result<Outcome> {
         StoreCommand::Append(args) => append::run(args),
         StoreCommand::Read(args) => read::run(args),
         StoreCommand::Export { .. } => match command.export_args() {
-            Some(args) => export::run(&args),
+            // A store named by its path is not that of a server whose configuration is in the working directory.
+            Some(args) => export::run_with(&args, None),
             None => Ok(Outcome::Done),
         },
         StoreCommand::Blob(args) => blob::run(args),

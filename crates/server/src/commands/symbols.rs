@@ -1,6 +1,6 @@
 //! `strongback sources ads symbols`: lists the symbols of a PLC, for writing a group of them.
 
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::Write;
 
 use serde_json::json;
 use strongback_sources::ads::browse::{Listing, browse};
@@ -8,6 +8,8 @@ use strongback_sources::ads::{Arrays, PlcAddress};
 
 use crate::cli::SymbolsArgs;
 use crate::commands::outcome::Outcome;
+use crate::commands::output;
+use crate::text::plural::many;
 
 /// Lists the symbols of a PLC.
 ///
@@ -22,11 +24,7 @@ pub fn run(args: &SymbolsArgs) -> anyhow::Result<Outcome> {
     };
     let arrays = if args.whole_arrays { Arrays::Whole } else { Arrays::Elements };
     let listing = browse(&target, &args.filter, arrays)?;
-    match print(&listing, args.json, &mut BufWriter::new(std::io::stdout().lock())) {
-        // The reader has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        printed => printed?,
-    }
+    print(&listing, args.json, &mut output::standard())?;
     if let Some(damage) = &listing.damage {
         eprintln!("{}: {damage}; what comes after it is not listed", target.host);
         return Ok(Outcome::DataLost);
@@ -59,10 +57,12 @@ fn print(listing: &Listing, as_json: bool, out: &mut impl Write) -> std::io::Res
     out.flush()?;
     if !as_json {
         let (major, minor, build) = listing.device.version;
-        let (values, parts) = (listing.leaves.len(), listing.skipped.len());
         eprintln!(
-            "{} {major}.{minor}.{build}: {} symbols; {values} values listed, {parts} parts that cannot be read",
-            listing.device.name, listing.symbols
+            "{} {major}.{minor}.{build}: {}; {} listed, {} that cannot be read",
+            listing.device.name,
+            many(listing.symbols, "symbol"),
+            many(listing.leaves.len(), "value"),
+            many(listing.skipped.len(), "part")
         );
     }
     Ok(())

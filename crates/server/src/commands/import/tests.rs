@@ -66,7 +66,7 @@ fn end_early(args: &ImportArgs, folder: &Path, is_stored: bool) {
         let rows = Some(rows_of(&ingest.store(), &args.run));
         write_down(ingest, args, &hash, ImportStep::Begun { rows }).unwrap();
         let run = args.run.clone();
-        match form_of(args, &Config::read(args.config.as_ref().unwrap()).unwrap()).unwrap() {
+        match form_of(args, &Config::read(args.config.as_ref().unwrap()).unwrap(), args.config.as_deref()).unwrap() {
             _ if !is_stored => {}
             FileKind::Capture(sources) => {
                 let config = ImportConfig { run, sources };
@@ -174,7 +174,8 @@ fn a_file_that_changes_while_it_is_imported_is_not_said_to_be_in_the_run() {
     for (file, run) in [(capture(), "capture"), (recording(folder.path()), "recording")] {
         let args = args(&file, run, folder.path());
         in_store(folder.path(), |ingest| {
-            let form = form_of(&args, &Config::read(args.config.as_ref().unwrap()).unwrap()).unwrap();
+            let form =
+                form_of(&args, &Config::read(args.config.as_ref().unwrap()).unwrap(), args.config.as_deref()).unwrap();
             let hash_before = "0".repeat(64);
             let error = import_hashed(&args, ingest, form, &hash_before).err().unwrap().to_string();
             assert!(error.contains("the file changed"), "{error}");

@@ -14,6 +14,7 @@ use strongback_store::{
 use super::place;
 use crate::cli::BlobArgs;
 use crate::commands::outcome::Outcome;
+use crate::commands::output;
 use crate::instant;
 use crate::process::clock::now_ns;
 
@@ -113,20 +114,9 @@ fn get(store: &Store, args: &BlobArgs, at: Option<i64>) -> anyhow::Result<Outcom
     }
     let reference = named(store, &stream, ChannelIndex(index as u16), args.row, at)?;
     let mut reader = store.view().blob(stream.id, &reference)?;
-    let written = match &args.output {
-        Some(path) if path.as_os_str() != "-" => {
-            let mut file = File::create(path).with_context(|| path.display().to_string())?;
-            io::copy(&mut reader, &mut file).and_then(|_| file.flush())
-        }
-        _ => {
-            let mut output = io::stdout().lock();
-            io::copy(&mut reader, &mut output).and_then(|_| output.flush())
-        }
-    };
-    match written {
+    let mut output = output::open(args.output.as_deref().filter(|path| path.as_os_str() != "-"))?;
+    match io::copy(&mut reader, &mut output).and_then(|_| output.flush()) {
         Ok(()) => Ok(Outcome::Done),
-        // The reader has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Outcome::Done),
         Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<ScanError>()) {
             Some(ScanError::Damaged { .. }) => {
                 eprintln!("strongback: {error}; what was written ends before it");

@@ -1,7 +1,6 @@
 //! `strongback store read`: prints frames as text, from a store that no server uses.
 
-use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::Write;
 use std::ops::Range;
 
 use anyhow::{Context, bail};
@@ -12,6 +11,7 @@ use strongback_store::{Chosen, Pattern, Resample, Store};
 use super::place;
 use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
 use crate::commands::outcome::{Outcome, WrongFlag};
+use crate::commands::output;
 use crate::instant;
 use crate::process::clock::now_ns;
 
@@ -63,10 +63,7 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
                 TextForm::Jsonl => text::TextForm::Jsonl,
             },
         };
-        let mut output: Box<dyn Write> = match &args.output {
-            Some(path) => Box::new(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
-            None => Box::new(BufWriter::new(std::io::stdout().lock())),
-        };
+        let mut output = output::open(args.output.as_deref())?;
         let mut damaged = 0;
         let written = if args.intervals {
             rows::write_intervals(&store.view(), &reading, &mut output)
@@ -80,11 +77,7 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
                 eprintln!("strongback: {error}");
             })
         };
-        match written.and_then(|_| output.flush()) {
-            // The reader has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            other => other.context("the frames cannot be written")?,
-        }
+        written.and_then(|_| output.flush()).context("the frames cannot be written")?;
         Ok(if damaged > 0 { Outcome::DataLost } else { opened })
     })();
     place::close(&store, read)

@@ -1,0 +1,29 @@
+//! The configuration file of a command: the one it was given, or else the one in the working directory.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::CONFIG_FILE;
+use crate::config::{Config, ConfigError};
+
+/// Returns the configuration file of a command: the one given by `--config`, or else [`CONFIG_FILE`] in the working
+/// directory if it exists, which is logged. Returns `None` if there is neither.
+pub fn file(given: Option<&Path>) -> Option<PathBuf> {
+    if let Some(file) = given {
+        return Some(file.to_owned());
+    }
+    let default = PathBuf::from(CONFIG_FILE);
+    // A file that cannot be examined counts as one, so that reading it says why.
+    let exists = default.try_exists().unwrap_or(true);
+    if exists {
+        tracing::info!("using the configuration ./{CONFIG_FILE}, as no --config is given");
+    }
+    exists.then_some(default)
+}
+
+/// Reads the configuration from a file, or returns the default one if there is no file.
+///
+/// # Errors
+/// If the file cannot be read, or has mistakes.
+pub fn read(file: Option<&Path>) -> Result<Config, ConfigError> {
+    file.map_or_else(|| Ok(Config::default()), Config::read)
+}
