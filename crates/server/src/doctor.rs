@@ -8,6 +8,7 @@
 pub mod facts;
 
 mod judgement;
+mod misplaced;
 
 use serde::Serialize;
 
@@ -185,11 +186,13 @@ pub struct StreamFacts {
     pub duplicate: u64,
     /// Number of frames since start that were left out by reductions.
     pub reduced: u64,
-    /// Oldest frame that is kept.
+    /// Number of frames that were stored before the oldest one that is kept.
+    pub deleted: u64,
+    /// Oldest frame that is kept. Frames in [`misplaced::SPAN`] count only if there are no others.
     pub oldest: Option<FrameFacts>,
     /// Newest frame that is kept.
     pub newest: Option<FrameFacts>,
-    /// Last frame up to the instant asked about.
+    /// Last frame up to the instant asked about. Frames in [`misplaced::SPAN`] do not count for later instants.
     pub before: Option<FrameFacts>,
     /// First frame after the instant asked about.
     pub after: Option<FrameFacts>,

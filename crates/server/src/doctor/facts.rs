@@ -1,12 +1,14 @@
 //! Gathers the facts: what the server, its store and its sources know about the channels asked about.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use strongback_store::{
     CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, StreamList, View,
 };
 
 use super::judgement::{NEAR_NS, RECENT_NS};
+use super::misplaced::SPAN;
 use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts};
 use crate::live::NewestFrame;
 use crate::server::Server;
@@ -20,6 +22,8 @@ const STREAMS_MAX: usize = 2_000;
 const CHANNELS_MAX: usize = 1_000;
 /// Max number of channels compared with an unknown name.
 const NAMES_MAX: usize = 50_000;
+/// Max number of late frames passed over to find the one nearest to an instant.
+const LATE_MAX: usize = 64;
 /// Max number of suggested names.
 const NEAREST: usize = 3;
 
@@ -96,7 +100,7 @@ pub fn gather(
 }
 
 /// Returns the gap rows that touch a range, summed by stream and cause.
-fn gaps_of(server: &Server, range: &std::ops::Range<i64>) -> HashMap<Option<StreamId>, Vec<GapFacts>> {
+fn gaps_of(server: &Server, range: &Range<i64>) -> HashMap<Option<StreamId>, Vec<GapFacts>> {
     let mut gaps: HashMap<Option<StreamId>, Vec<GapFacts>> = HashMap::new();
     for gap in server.ledger.gaps(range, ROWS_MAX) {
         // Refused frames may be sent again, so they are not open; they are absent all the same.
@@ -167,11 +171,15 @@ fn of_stream(
         }
         _ => frame(view, last.clone())?,
     };
-    let (mut oldest, mut before, mut after) = (None, None, None);
+    let (mut deleted, mut oldest, mut before, mut after) = (0, None, None, None);
     if let Some(at) = at {
-        oldest = frame(view, all.clone())?.0;
-        (before, in_frame) = frame(view, Scan { time: i64::MIN..at.saturating_add(1), ..last })?;
-        after = frame(view, Scan { time: at.saturating_add(1)..i64::MAX, ..all })?.0;
+        let first = frame(view, all.clone())?.0;
+        deleted = first.map_or(0, |first| first.row);
+        // Times in a wrong unit say nothing about later instants.
+        let from = if at < SPAN.end { i64::MIN } else { SPAN.end };
+        oldest = frame(view, Scan { time: from..i64::MAX, ..all.clone() })?.0.or(first);
+        (before, in_frame) = last_before(view, last, from..at.saturating_add(1))?;
+        after = first_after(view, all, at.saturating_add(1))?;
     }
     let cells = match columns {
         [] => Vec::new(),
@@ -203,6 +211,7 @@ fn of_stream(
         since: of.since(),
         duplicate: counts.duplicate,
         reduced: counts.reduced,
+        deleted,
         oldest,
         newest,
         before,
@@ -212,8 +221,39 @@ fn of_stream(
     })
 }
 
+/// Returns the frame with the latest time within `time`, and the state of the columns of `scan` in it. `scan` reads the
+/// newest row first, and late frames may have newer rows than the frame sought.
+fn last_before(view: &View, scan: Scan, time: Range<i64>) -> Result<FoundFrame, ScanError> {
+    let mut found = frame(view, Scan { time: time.clone(), ..scan.clone() })?;
+    let tries = if view.time_sorted(scan.stream) { 0 } else { LATE_MAX };
+    for _ in 0..tries {
+        let Some(before) = found.0 else { break };
+        let later = frame(view, Scan { time: before.time.saturating_add(1)..time.end, ..scan.clone() })?;
+        if later.0.is_none() {
+            break;
+        }
+        found = later;
+    }
+    Ok(found)
+}
+
+/// Returns the frame with the earliest time from `from` on. `scan` reads the oldest row first.
+fn first_after(view: &View, scan: Scan, from: i64) -> Result<Option<FrameFacts>, ScanError> {
+    let mut found = frame(view, Scan { time: from..i64::MAX, ..scan.clone() })?.0;
+    let tries = if view.time_sorted(scan.stream) { 0 } else { LATE_MAX };
+    for _ in 0..tries {
+        let Some(after) = found else { break };
+        let Some(earlier) = frame(view, Scan { time: from..after.time, ..scan.clone() })?.0 else { break };
+        found = Some(earlier);
+    }
+    Ok(found)
+}
+
+/// A frame, if there is one, and the state of columns in it.
+type FoundFrame = (Option<FrameFacts>, Vec<InFrame>);
+
 /// Returns the first frame of a scan, and the state of the scan's columns in it.
-fn frame(view: &View, scan: Scan) -> Result<(Option<FrameFacts>, Vec<InFrame>), ScanError> {
+fn frame(view: &View, scan: Scan) -> Result<FoundFrame, ScanError> {
     for batch in view.scan(scan) {
         let batch = batch?;
         if let (Some(row), Some(receive_time)) = (batch.rows.first(), batch.receive_time.first()) {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use strongback_sources::instant;
 
-use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts};
+use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts, misplaced};
 use crate::sources::expectation::{RateOrigin, StreamStatus, in_words};
 use crate::text::json::Big;
+use crate::text::plural::many;
 
 /// Period that "now" covers, looking back.
 pub(super) const RECENT_NS: i64 = 600_000_000_000;
@@ -54,17 +55,15 @@ pub fn judge(facts: &Facts) -> Report {
     let mut findings = joined(found);
     findings.sort_by_key(|finding| (!finding.wrong, rank(finding, facts)));
     let wrong = findings.iter().filter(|f| f.wrong).count();
-    let looked = match facts.streams.len() {
-        1 => "1 stream".to_owned(),
-        n => format!("{n} streams"),
-    };
+    let looked = many(facts.streams.len(), "stream");
     let mut verdict = match (wrong, findings.len()) {
         (0, 0) => format!("nothing is wrong: {looked} looked at"),
-        (0, n) => format!("nothing is found wrong in {looked}; {} to know", many(n as u64, "thing")),
-        (n, _) => format!("{} in {looked}", many(n as u64, "finding")),
+        (0, n) => format!("nothing is found wrong in {looked}; {} to know", many(n, "thing")),
+        (n, _) => format!("{} in {looked}", many(n, "finding")),
     };
     if facts.streams_left > 0 {
-        verdict.push_str(&format!("; {} more streams were not looked at: ask for fewer", facts.streams_left));
+        let left = many(facts.streams_left, "more stream");
+        verdict.push_str(&format!("; {left} not looked at: ask for fewer"));
     }
     Report {
         now: Big(facts.now),
@@ -191,8 +190,10 @@ fn of_source(facts: &Facts, source: &SourceFacts, found: &mut Vec<Finding>) {
     }
     let (drops, now) = source.kernel_drops;
     if drops > 0 && (now || facts.streams.iter().any(|s| s.gaps.iter().any(|g| g.cause == "sequence"))) {
-        let text =
-            format!("the kernel dropped {drops} datagrams since the server started: it came faster than it was read");
+        let text = format!(
+            "the kernel dropped {} since the server started: faster than they were read",
+            many(drops, "datagram")
+        );
         let finding = Finding::new(Cause::Kernel, text).about(name, None).count(drops);
         found.push(finding.advise("raise receive_buffer_bytes and net.core.rmem_max; look for load on this machine"));
     }
@@ -290,10 +291,16 @@ fn at_instant(facts: &Facts, stream: &StreamFacts, at: i64, found: &mut Vec<Find
     };
     let Some(before) = stream.before else {
         let since = instant::format(oldest.time);
-        let finding = if oldest.row > 0 {
+        let finding = if stream.deleted > 0 && oldest.time > at {
             let text = format!("data this old has been deleted; stored data begins at {since}");
             let advice = "raise store.max_gib, give the streams a [[retention]] group, or import into a named run";
-            Finding::new(Cause::Expired, text).count(oldest.row).until(oldest.time).advise(advice)
+            Finding::new(Cause::Expired, text).count(stream.deleted).until(oldest.time).advise(advice)
+        } else if oldest.time <= at {
+            if found.iter().any(|finding| finding.cause == Cause::ClockWrong && finding.stream.as_deref() == name) {
+                return;
+            }
+            let text = format!("its frames have times in 1970: the oldest is stored at {since}");
+            Finding::new(Cause::ClockWrong, text).advise(clock_advice(facts, stream, oldest.time))
         } else {
             let text = format!("its first frame is of {since}");
             Finding::new(Cause::NeverSeen, text).until(oldest.time).advise("nothing had come yet")
@@ -351,7 +358,24 @@ fn clock(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
             instant::format(newest.time)
         );
         let finding = Finding::new(Cause::ClockWrong, text).about(Some(&stream.source), Some(&stream.name));
-        found.push(finding.advise("look there for them; set the clock of the source, or clock = \"receive\""));
+        found.push(finding.advise(clock_advice(facts, stream, newest.time)));
+    }
+}
+
+/// Returns the advice for frames with a wrong `time`.
+fn clock_advice(facts: &Facts, stream: &StreamFacts, time: i64) -> String {
+    let is_lines = facts.sources.iter().any(|source| source.name == stream.source && source.kind == "ilp");
+    match misplaced::unit_of(time) {
+        Some(unit) if is_lines => format!(
+            "the precision of the timestamps is wrong: send them with POST /write?precision={unit}, or in nanoseconds, \
+             as over TCP; what is stored already stays where it is"
+        ),
+        None if is_lines && misplaced::SPAN.contains(&time) => {
+            "is the precision of the timestamps right? they are in nanoseconds unless POST /write says ?precision=s, ms \
+             or us; what is stored already stays where it is"
+                .to_owned()
+        }
+        _ => "look there for them; set the clock of the source, or clock = \"receive\"".to_owned(),
     }
 }
 
@@ -497,10 +521,6 @@ impl Finding {
     fn harmless(self) -> Finding {
         Finding { wrong: false, ..self }
     }
-}
-
-fn many(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn many_of(count: u64, kind: &str) -> String {

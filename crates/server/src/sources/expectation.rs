@@ -31,6 +31,8 @@ const PAUSES_WITHIN_NS: i64 = 3_600_000_000_000;
 const NEEDED: std::ops::RangeInclusive<u32> = 32..=4096;
 /// Minimum time without a frame after which a stream is silent, however fast it is.
 const SILENT_AFTER_NS: i64 = 2_000_000_000;
+/// Max leap of a source's clock that a silence may span: a day.
+const LEAP_NS_MAX: i64 = 86_400_000_000_000;
 /// Periods without a frame after which a stream is silent: for a given period, and for a learnt one.
 const SILENT_PERIODS: (f64, f64) = (3.0, 5.0);
 /// Multiple of the longest time between two deliveries after which a stream that sends in deliveries is silent.
@@ -491,6 +493,8 @@ fn missing(before: &NewestSeen, newest: &NewestSeen, frames: u64, period: f64) -
     let before = if before.frames == 0 { &begun } else { before };
     let by = |from: i64, to: i64| (to.saturating_sub(from) as f64 / period).round() - frames as f64;
     let missing = by(before.time, newest.time).min(by(before.received, newest.received));
+    // A time in a wrong unit would put the begin into 1970.
+    let before = if begun.time.saturating_sub(before.time) > LEAP_NS_MAX { &begun } else { before };
     let after = newest.time.saturating_sub(((frames - 1) as f64 * period) as i64).max(before.time);
     (missing >= 1.0).then_some((missing as u64, before.time, after))
 }

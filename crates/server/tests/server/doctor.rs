@@ -417,3 +417,35 @@ async fn a_time_without_a_server_is_told_and_so_is_a_wrong_clock() {
     server.stop().await;
     assert_eq!(exit_code(&url, &[]).await, 1, "nobody there");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stray_times_in_1970_do_not_spoil_later_instants() {
+    const BASE: u64 = 1_780_000_000_000_000_000;
+    const STEP: u64 = 100_000_000;
+    let server = TestServer::with("[[channel]]\npattern = \"tank.*\"\nexpected_period_ms = 100.0\n").await;
+    let frames =
+        |range: std::ops::Range<u64>| range.map(|n| format!("tank p={n} {}\n", BASE + n * STEP)).collect::<String>();
+    // Before, between and after good frames, one in seconds.
+    server.write(&format!("tank p=-1 {}", BASE / 1_000_000_000)).await;
+    server.write(&frames(0..50)).await;
+    server.write(&format!("tank p=-2 {}", BASE / 1_000_000_000 + 5)).await;
+    server.write(&frames(100..150)).await;
+    server.write(&format!("tank p=-3 {}", BASE / 1_000_000_000 + 15)).await;
+    let ask = async |at: u64| server.json(&format!("/api/doctor?channel=tank.p&at={at}")).await;
+    let report = ask(BASE + 20 * STEP + 1).await;
+    assert_eq!(causes(&report), [""; 0], "frames are all around it: {report:#}");
+    let report = ask(BASE + 70 * STEP).await;
+    assert_eq!(causes(&report), ["silent"], "{report:#}");
+    let hole = &report["findings"][0];
+    assert_eq!((big(&hole["from"]), big(&hole["to"])), (BASE + 49 * STEP, BASE + 100 * STEP));
+    assert_eq!(big(&hole["count"]), 50);
+    let report = ask(BASE - 3_600_000_000_000).await;
+    assert_eq!(causes(&report), ["never_seen"], "{report:#}");
+    assert_eq!(big(&report["findings"][0]["to"]), BASE, "{report:#}");
+    // Now, the newest frame says that the unit is wrong, and which is right.
+    let report = server.json("/api/doctor?channel=tank.p").await;
+    let wrong = report["findings"].as_array().unwrap().iter().find(|found| found["cause"] == "clock_wrong");
+    let advice = wrong.unwrap()["advice"].as_str().unwrap();
+    assert!(advice.contains("precision") && advice.contains("POST /write?precision=s,"), "{advice}");
+    server.stop().await;
+}

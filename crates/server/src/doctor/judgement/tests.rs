@@ -119,7 +119,7 @@ const NOW_FAULTS: [Fault; 18] = [
 const AT_FAULTS: [Fault; 6] = [
     (Cause::Expired, |f| {
         let stream = &mut f.streams[0];
-        (stream.oldest, stream.before) = (Some(frame(40_000, AT + 60 * S)), None);
+        (stream.deleted, stream.oldest, stream.before) = (40_000, Some(frame(40_000, AT + 60 * S)), None);
         stream.channels.clear();
     }),
     (Cause::NeverSeen, |f| {
@@ -301,4 +301,36 @@ fn counts_and_spans_are_those_of_the_facts() {
     facts.streams[0].after = Some(frame(18_001, AT + 90 * S));
     let report = judge(&facts);
     assert_eq!((report.findings[0].count, report.findings[0].to), (Some(Big(899)), Some(Big(AT + 90 * S))));
+}
+
+#[test]
+fn timestamps_in_a_wrong_unit_are_a_matter_of_precision() {
+    let advice = |facts: &Facts| {
+        let findings = judge(facts).findings;
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!(finding.cause, Cause::ClockWrong);
+        finding.advice.clone()
+    };
+    for (unit, ns) in [("s", S), ("ms", S / 1_000), ("us", S / 1_000_000)] {
+        let mut facts = well(None);
+        facts.sources[0].kind = "ilp".into();
+        facts.streams[0].newest.as_mut().unwrap().time = NOW / ns;
+        let said = advice(&facts);
+        assert!(said.contains("precision") && said.contains(&format!("POST /write?precision={unit},")), "{said}");
+        // Packets have no precision.
+        facts.sources[0].kind = "inetx".into();
+        assert!(!advice(&facts).contains("precision"));
+        // For an instant, when the stream has nothing else.
+        let mut facts = well(Some(AT));
+        facts.sources[0].kind = "ilp".into();
+        let stream = &mut facts.streams[0];
+        let frame = FrameFacts { row: 0, time: NOW / ns, receive_time: AT - 60 * S };
+        (stream.oldest, stream.newest, stream.before, stream.after) = (Some(frame), Some(frame), None, None);
+        let said = advice(&facts);
+        assert!(said.contains(&format!("?precision={unit},")), "{said}");
+    }
+    let mut facts = well(None);
+    facts.sources[0].kind = "ilp".into();
+    facts.streams[0].newest.as_mut().unwrap().time = 1_000;
+    assert!(advice(&facts).contains("?precision=s, ms or us"));
 }

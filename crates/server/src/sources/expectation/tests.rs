@@ -242,6 +242,19 @@ fn a_frame_is_missing_only_where_both_clocks_say_so() {
 }
 
 #[test]
+fn a_silence_after_a_frame_in_1970_begins_when_that_frame_came() {
+    // Ten frames a second; the last one before 20 s of nothing has its time in seconds.
+    let received = |n: i64| START + n * S / 10 + if n >= 200 { 20 * S } else { 0 };
+    let stamped = |n: i64| if n == 199 { received(n) / S } else { received(n) };
+    let all: Arrivals = (0..600).map(|n| (received(n), Some(stamped(n)))).collect();
+    let told = run(&all, Some(S / 10), 75, 19);
+    let [ended] = told.ended(StreamStatus::Silent)[..] else { panic!("{:?}", told.turns) };
+    let (count, from, to) = ended.missing.expect("frames are missing");
+    assert_eq!((count, to), (200, stamped(200)));
+    assert!((from - received(199)).abs() < S, "{from}");
+}
+
+#[test]
 fn a_silence_to_the_end_is_counted_at_the_end() {
     let mut random = fastrand::Rng::with_seed(15);
     let all = regular(0.1, 0.05, 0.0, 20.0, &mut random);
