@@ -124,8 +124,7 @@ impl SourceSilences {
                     StreamStatus::Silent => "are back after a silence of up to",
                     _ => "are at their rate again after up to",
                 };
-                let text =
-                    format!("{} {after} {}; about {expected} frames were expected", many(&names), words(longest));
+                let text = format!("{} {after} {}{}", many(&names), words(longest), about(expected));
                 put(last, "info", text);
             }
             let began: Vec<(&String, Began)> =
@@ -176,9 +175,18 @@ fn ended_text(name: &str, ended: &EndedSilence) -> String {
             format!("{name} is back after {span} without a frame; {missing} are missing")
         }
         (StreamStatus::Silent, None) => {
-            format!("{name} is back after {span} without a frame; about {} were expected", ended.expected_frames)
+            format!("{name} is back after {span} without a frame{}", about(ended.expected_frames))
         }
-        _ => format!("{name} is at its rate again after {span}; about {} frames were expected", ended.expected_frames),
+        _ => format!("{name} is at its rate again after {span}{}", about(ended.expected_frames)),
+    }
+}
+
+/// Formats the number of frames that were expected, as the end of a sentence. Returns an empty text if it is 0.
+fn about(frames: u64) -> String {
+    match frames {
+        0 => String::new(),
+        1 => "; about 1 frame was expected".to_owned(),
+        frames => format!("; about {frames} frames were expected"),
     }
 }
 
@@ -241,8 +249,25 @@ mod tests {
         let told = events(&mut silences, 62 * S, 200 * S);
         let [event] = &told[..] else { panic!("{told:?}") };
         assert_eq!((event.time_ns, event.level.as_str()), (61 * S, "info"));
-        let text = "fti.bay{acu=1} is back after 54.0 s without a frame; about 5400 were expected";
+        let text = "fti.bay{acu=1} is back after 54.0 s without a frame; about 5400 frames were expected";
         assert_eq!(event.text, text);
+    }
+
+    #[test]
+    fn no_frames_that_were_expected_are_no_part_of_the_sentence() {
+        let said = |status, expected_frames| {
+            ended_text("a", &EndedSilence { status, span: (0, 3 * S), expected_frames, missing: None })
+        };
+        assert_eq!(said(StreamStatus::Silent, 0), "a is back after 3.0 s without a frame");
+        assert_eq!(said(StreamStatus::Slow, 0), "a is at its rate again after 3.0 s");
+        assert_eq!(said(StreamStatus::Slow, 1), "a is at its rate again after 3.0 s; about 1 frame was expected");
+        let mut silences = Silences::default();
+        for stream in 0..100 {
+            let changes = ended(StreamStatus::Silent, (7 * S, 7 * S));
+            silences.add("fti", &format!("s{stream}"), &changes, 10 * S);
+        }
+        let told = events(&mut silences, 10 * S, 60 * S);
+        assert!(told.iter().all(|event| !event.text.contains("expected")), "{told:?}");
     }
 
     #[test]
