@@ -10,7 +10,7 @@ use serde_json::json;
 use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::{Sink, instant};
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
 use super::reading::pattern_texts;
 use crate::process::clock::now_ns;
 use crate::runs::cards::{cards, in_words, not_released};
@@ -34,6 +34,29 @@ pub(super) struct StepQuery {
     channels: Option<String>,
 }
 
+/// Body of a step: its parameters, as an alternative to the query string.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StepRequest {
+    at: Option<String>,
+    channels: Option<Vec<String>>,
+}
+
+/// Body of a release, which has no keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseRequest {}
+
+/// Returns a parameter given in the query string or in the body.
+fn only<T>(name: &str, in_query: Option<T>, in_body: Option<T>) -> Result<Option<T>, Failure> {
+    match (in_query, in_body) {
+        (Some(_), Some(_)) => {
+            Err(Failure::bad_request(format!("{name} is given twice: in the query string and in the body")))
+        }
+        (in_query, in_body) => Ok(in_query.or(in_body)),
+    }
+}
+
 fn time(text: Option<&str>, now: i64) -> Result<i64, Failure> {
     text.map_or(Ok(now), |text| instant::parse(text, now).map_err(Failure::bad_request))
 }
@@ -54,23 +77,26 @@ pub(super) async fn step(
     State(server): State<Arc<Server>>,
     Path((name, word)): Path<(String, String)>,
     Parameters(query): Parameters<StepQuery>,
+    JsonBody(request): JsonBody<StepRequest>,
 ) -> Result<Response, Failure> {
+    let at = only("at", query.at, request.at)?;
+    let channels = only("channels", query.channels.as_deref().map(pattern_texts), request.channels)?;
     let now = now_ns();
     let step = match word.as_str() {
         "start" => RunStep::Start,
-        "t0" => RunStep::T0(time(query.at.as_deref(), now)?),
+        "t0" => RunStep::T0(time(at.as_deref(), now)?),
         "hold" => RunStep::Hold,
         "resume" => RunStep::Resume,
         "stop" => RunStep::Stop,
         _ => return Err(Failure::nothing_at(&format!("/api/runs/{name}/{word}"))),
     };
-    if query.at.is_some() && !matches!(step, RunStep::T0(_)) {
+    if at.is_some() && !matches!(step, RunStep::T0(_)) {
         return Err(Failure::bad_request("at goes with t0 alone: other steps are taken now"));
     }
-    if query.channels.is_some() && step != RunStep::Start {
+    if channels.is_some() && step != RunStep::Start {
         return Err(Failure::bad_request("channels go with start alone"));
     }
-    let channels = query.channels.as_deref().map(pattern_texts).unwrap_or_default();
+    let channels = channels.unwrap_or_default();
     let taking = server.clone();
     let about = name.clone();
     // Waits for the commit, so it must not run on the threads that serve other requests.
@@ -132,7 +158,11 @@ pub(super) fn shown(server: &Server) -> serde_json::Value {
 }
 
 /// Answers `POST /api/runs/{name}/release` once the release is durable.
-pub(super) async fn release(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+pub(super) async fn release(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    JsonBody(ReleaseRequest {}): JsonBody<ReleaseRequest>,
+) -> Result<Response, Failure> {
     let generation = server.ingest.generation_now();
     let refused = |refusal| Failure::unavailable(format!("not released: {refusal}"));
     let Some(commit) = server.ingest.store().release_run(&name, now_ns()).map_err(refused)? else {
