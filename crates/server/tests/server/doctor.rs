@@ -420,7 +420,7 @@ async fn a_time_without_a_server_is_told_and_so_is_a_wrong_clock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stray_times_in_1970_do_not_spoil_later_instants() {
-    const BASE: u64 = 1_780_000_000_000_000_000;
+    const BASE: u64 = 1_700_000_000_000_000_000;
     const STEP: u64 = 100_000_000;
     let server = TestServer::with("[[channel]]\npattern = \"tank.*\"\nexpected_period_ms = 100.0\n").await;
     let frames =

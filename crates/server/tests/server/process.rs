@@ -128,7 +128,7 @@ fn commands_use_the_configuration_in_the_working_directory_and_say_so() {
     let (server, http, said) = serve_in(folder.path(), &[]);
     let first = said.lines().next().unwrap();
     assert!(first.contains("using the configuration ./strongback.toml"), "{said}");
-    assert!(folder.path().join("telemetry").is_dir() && !said.contains("PostgreSQL"), "{said}");
+    assert!(folder.path().join("telemetry").is_dir(), "{said}");
     // Its address is the one that others find in the file.
     configure(folder.path(), &http.to_string());
     let started = run_in(folder.path(), &["run", "start", "night"]);

@@ -181,32 +181,6 @@ async fn a_clock_counts_is_held_and_goes_on_after_a_restart() {
     assert_eq!(step(&server, "c/start?channels=t.*%7Bacu%7D").await.0, 400);
     assert_eq!(step(&server, "a%20b/hold?at=now").await.0, 400);
     assert_eq!(step(&server, "a%20b/jump").await.0, 404);
-    // A body is understood, or refused; it is never ignored.
-    let with_body = async |path: &str, body: &str| {
-        let answer = server.post(&format!("/api/runs/{path}"), body).await;
-        (answer.status, answer.text())
-    };
-    for (path, body, says) in [
-        ("d/start", r#"{"chanels":["x"]}"#, "unknown field `chanels`"),
-        ("d/start", "nonsense", "invalid body"),
-        ("d/start", r#"{"channels":["t.*{acu}"]}"#, "acu"),
-        ("d/start?channels=x", r#"{"channels":["x"]}"#, "channels is given twice"),
-        ("a%20b/t0?at=now", r#"{"at":"now"}"#, "at is given twice"),
-        ("a%20b/t0", r#"{"at":"soon"}"#, "not a time"),
-        ("a%20b/hold", r#"{"at":"now"}"#, "at goes with t0 alone"),
-        ("a%20b/stop", r#"{"channels":[]}"#, "channels go with start alone"),
-        ("a%20b/release", r#"{"at":"now"}"#, "unknown field `at`"),
-    ] {
-        let (status, text) = with_body(path, body).await;
-        assert!(status == 400 && text.contains(says), "{path} {body}: {status} {text}");
-    }
-    assert_eq!(with_body("in%20a%20body/start", r#"{"channels":["x,y{a=1,b=2}","z"]}"#).await.0, 400);
-    assert_eq!(with_body("in%20a%20body/start", r#"{"channels":["y{a=1,b=2}","z"]}"#).await.0, 200);
-    assert_eq!(with_body("in%20a%20body/t0", r#"{"at":"5000000000"}"#).await.0, 200);
-    let given = server.json("/api/runs").await["runs"].as_array().unwrap().clone();
-    let clock = &given.iter().find(|run| run["name"] == "in a body").unwrap()["clock"];
-    assert_eq!((&clock["t0"], &clock["channels"]), (&"5000000000".into(), &serde_json::json!(["y{a=1,b=2}", "z"])));
-    assert_eq!(with_body("in%20a%20body/stop", "{}").await.0, 200);
     let view = server.json("/api/view").await;
     assert_eq!(
         view["run"],
@@ -257,5 +231,36 @@ async fn a_clock_counts_is_held_and_goes_on_after_a_restart() {
     assert_eq!(error, "run \"a b\": already stopped; start another run");
     let server = TestServer::on(folder.path(), "").await;
     assert_eq!(server.json("/api/view").await["run"]["name"], "night");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_body_of_a_step_is_read_or_refused() {
+    let server = TestServer::start().await;
+    assert_eq!(server.post("/api/runs/a%20b/start", "").await.status, 200);
+    let with_body = async |path: &str, body: &str| {
+        let answer = server.post(&format!("/api/runs/{path}"), body).await;
+        (answer.status, answer.text())
+    };
+    for (path, body, says) in [
+        ("d/start", r#"{"chanels":["x"]}"#, "unknown field `chanels`"),
+        ("d/start", "nonsense", "invalid body"),
+        ("d/start", r#"{"channels":["t.*{acu}"]}"#, "acu"),
+        ("d/start?channels=x", r#"{"channels":["x"]}"#, "channels is given twice"),
+        ("a%20b/t0?at=now", r#"{"at":"now"}"#, "at is given twice"),
+        ("a%20b/t0", r#"{"at":"soon"}"#, "not a time"),
+        ("a%20b/hold", r#"{"at":"now"}"#, "at goes with t0 alone"),
+        ("a%20b/stop", r#"{"channels":[]}"#, "channels go with start alone"),
+        ("a%20b/release", r#"{"at":"now"}"#, "unknown field `at`"),
+    ] {
+        let (status, text) = with_body(path, body).await;
+        assert!(status == 400 && text.contains(says), "{path} {body}: {status} {text}");
+    }
+    assert_eq!(with_body("in%20a%20body/start", r#"{"channels":["y{a=1,b=2}","z"]}"#).await.0, 200);
+    assert_eq!(with_body("in%20a%20body/t0", r#"{"at":"5000000000"}"#).await.0, 200);
+    let given = server.json("/api/runs").await["runs"].as_array().unwrap().clone();
+    let clock = &given.iter().find(|run| run["name"] == "in a body").unwrap()["clock"];
+    assert_eq!((&clock["t0"], &clock["channels"]), (&"5000000000".into(), &serde_json::json!(["y{a=1,b=2}", "z"])));
+    assert_eq!(with_body("in%20a%20body/stop", "{}").await.0, 200);
     server.stop().await;
 }
