@@ -29,7 +29,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use strongback_store::{Catalog, ChannelType, Refusal, Reject, Value};
+use strongback_store::{Catalog, ChannelType, Refusal, Value};
 
 use crate::can;
 use crate::sink::Sink;
@@ -38,7 +38,7 @@ pub(crate) use intake::RowReceiver;
 pub(crate) use lines::Lines;
 pub use stamp::{TimeUnit, parse as parse_time, time_column};
 pub(crate) use target::ChannelRequest;
-pub use write::{RowSelection, choose, write, write_grid, write_intervals};
+pub use write::{RowSelection, write, write_grid, write_intervals};
 
 /// Maximum bytes of a row, that of a frame.
 pub const ROW_BYTES_MAX: usize = 1 << 20;
@@ -231,16 +231,6 @@ pub enum RowError {
         place: FilePlace,
         /// Cause, with the remedy.
         reason: String,
-    },
-    /// A stream refused by the store.
-    #[error("{file}, line {line}: {source}")]
-    Stream {
-        /// File name.
-        file: String,
-        /// Line reached.
-        line: u64,
-        /// Cause.
-        source: Reject,
     },
     /// A store that accepts nothing more.
     #[error("{file}: {source}; lines up to {line} are stored unless reported")]

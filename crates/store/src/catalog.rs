@@ -556,10 +556,35 @@ pub(crate) fn extend_history(history: &mut ShapeHistory, retyped: &[(u16, Channe
 pub fn matching(catalog: &Catalog, patterns: &[Pattern]) -> Result<Vec<Chosen>, TooCostly> {
     let (mut chosen, mut steps) = (Vec::new(), Steps::of_look());
     for stream in &catalog.streams {
-        let channels = matching_of(stream, patterns, &mut steps)?;
-        if !channels.is_empty() {
-            chosen.push((stream.clone(), channels));
-        }
+        choose(stream, patterns, &mut steps, &mut chosen)?;
     }
     Ok(chosen)
+}
+
+/// Does the same as [`matching`], but matches the store's own tables only with patterns that begin with `strongback.`.
+///
+/// # Errors
+/// If comparing takes too long.
+pub fn matching_data(catalog: &Catalog, patterns: &[Pattern]) -> Result<Vec<Chosen>, TooCostly> {
+    let of_internal = patterns.iter().filter(|pattern| pattern.as_str().starts_with("strongback."));
+    let of_internal: Vec<Pattern> = of_internal.cloned().collect();
+    let (mut chosen, mut steps) = (Vec::new(), Steps::of_look());
+    for stream in &catalog.streams {
+        let patterns = if stream.key.is_internal() { &*of_internal } else { patterns };
+        choose(stream, patterns, &mut steps, &mut chosen)?;
+    }
+    Ok(chosen)
+}
+
+fn choose(
+    stream: &Arc<Stream>,
+    patterns: &[Pattern],
+    steps: &mut Steps,
+    chosen: &mut Vec<Chosen>,
+) -> Result<(), TooCostly> {
+    let channels = matching_of(stream, patterns, steps)?;
+    if !channels.is_empty() {
+        chosen.push((stream.clone(), channels));
+    }
+    Ok(())
 }

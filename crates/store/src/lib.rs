@@ -90,7 +90,7 @@ mod upkeep;
 pub use append::ledger::{Gap, GapCause};
 pub use blob::{BlobError, BlobReader};
 pub use catalog::stream_list::{StreamList, Streams};
-pub use catalog::{Catalog, matching};
+pub use catalog::{Catalog, matching, matching_data};
 #[cfg(any(test, feature = "fault-disk"))]
 pub use disk::fault::{Allocation, Fault, FaultDisk};
 pub use disk::volume::MemoryRegion;

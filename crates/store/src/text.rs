@@ -3,7 +3,7 @@
 //! **CSV** (RFC 4180): `time` (RFC 3339, nanoseconds), `time_ns`, `stream`, `gap`, or a selection of them, followed by
 //! a column for each channel, named `channel [unit]` (or just `channel` if it has no unit). An empty cell has no value,
 //! `""` is an empty text, and `unknown` marks a value that is known to be unknown. **JSON lines**: first
-//! `{"type":"channels","channels":[{"name","type","unit","description"}]}`, then
+//! `{"type":"channels","channels":[{"name","type","unit","description","stream"}]}`, then
 //! `{"type":"frame","time","time_ns","stream","values":{channel: value}}` and
 //! `{"type":"gap","stream","from_time_ns","to_time_ns","count","cause","words"}`. 64-bit integers are strings, and so
 //! are `NaN`, `Infinity` and `-Infinity`. Floats have their shortest exact form, with a point or an exponent.
@@ -13,7 +13,7 @@ mod value;
 use std::fmt::Write;
 use std::sync::Arc;
 
-pub use value::{put_cell, put_field, put_json, put_json_text, put_plain};
+pub use value::{not_finite, put_cell, put_field, put_json, put_json_text, put_plain};
 
 use crate::model::batch::Batch;
 use crate::model::calendar::CivilTime;
@@ -83,11 +83,12 @@ impl FrameColumns {
             let channel = column.channel();
             json.push_str(if at == 0 { "{\"name\":" } else { ",{\"name\":" });
             put_json_text(&mut json, &column.name);
-            let kind = channel.channel_type.name();
+            let (kind, stream) = (channel.channel_type.name(), column.stream.key.to_string());
             for (key, text) in [
                 (",\"type\":", &*kind),
                 (",\"unit\":", channel.unit.as_str()),
                 (",\"description\":", channel.description.as_str()),
+                (",\"stream\":", &*stream),
             ] {
                 json.push_str(key);
                 put_json_text(&mut json, text);

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
 use strongback_store::text::{CsvLead, FrameColumns, TextForm, put_time};
-use strongback_store::{Batch, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, View, matching};
+use strongback_store::{Batch, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, View, matching_data};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -132,7 +132,7 @@ impl Query {
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
         let view = self.inner.store.view();
         let (of, patterns) = (view.clone(), request.patterns.clone());
-        let chosen = self.inner.spawn_heavy(async move { matching(of.catalog(), &patterns) }).await;
+        let chosen = self.inner.spawn_heavy(async move { matching_data(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
         let columns = columns_of(&chosen?)?;
         let system = self.inner.system.clone();

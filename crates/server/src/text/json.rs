@@ -6,6 +6,7 @@ use std::io::Write as _;
 
 use serde::{Serialize, Serializer};
 use strongback_store::Value;
+use strongback_store::text::not_finite;
 
 /// A 64-bit integer written as a decimal string in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,17 +43,6 @@ impl Serialize for JsonCell<'_> {
             Value::Blob(blob) => serializer.collect_str(&blob),
             Value::Array(array) => serializer.collect_seq(array.iter().map(JsonCell)),
         }
-    }
-}
-
-/// Returns the word for a float that is not a JSON number.
-pub fn not_finite(value: f64) -> &'static str {
-    if value.is_nan() {
-        "NaN"
-    } else if value > 0.0 {
-        "Infinity"
-    } else {
-        "-Infinity"
     }
 }
 

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use hashbrown::HashMap;
 use strongback_store::{
     CellState, ChannelIndex, ChannelSpec, ChannelType, Clock, CommitNumber, FrameBatch, FrameHead, Outcome, OwnedValue,
-    Reject, StreamId, StreamKey, StreamSpec,
+    Refusal, Reject, StreamId, StreamKey, StreamSpec,
 };
 
-use super::target::{ChannelRequest, Guess, channel_of, fit, fit_array, known_type, split_full_name, stream_key};
+use super::target::{ChannelRequest, Guess, channel_of, fit, fit_array, known_type, split_full_name};
 use super::{Cell, FilePlace, RowConfig, RowError, RowProgress, RowReport, Written};
 use crate::sink::Sink;
 
@@ -27,6 +27,8 @@ struct FileChannel {
     guess: Guess,
     /// Channel in the store, once its stream is resolved.
     index: Option<ChannelIndex>,
+    /// Reason why the store refused the channel.
+    refused: Option<Reject>,
 }
 
 /// A stream of the file.
@@ -64,6 +66,9 @@ impl Kept {
     }
 }
 
+/// A cell that fits its channel: stream, channel, target, value.
+type FittedCell = (usize, ChannelIndex, usize, Result<OwnedValue, CellState>);
+
 /// A row kept until types are known.
 struct PendingRow {
     line: u64,
@@ -87,8 +92,8 @@ pub(crate) struct RowReceiver<'a> {
     /// Line and stream of each frame in the batch.
     batch_lines: Vec<(u64, usize)>,
     commit: Option<CommitNumber>,
-    /// Buffer reused between rows: stream, channel, target, value.
-    fitted: Vec<(usize, ChannelIndex, usize, Result<OwnedValue, CellState>)>,
+    /// Buffer reused between rows.
+    fitted: Vec<FittedCell>,
     bytes: u64,
     /// Line up to which everything accepted is durable.
     durable_line: u64,
@@ -169,7 +174,7 @@ impl<'a> RowReceiver<'a> {
         if let Some(found) = self.by_name.get(&id) {
             return Ok(*found);
         }
-        let stream = stream.map(stream_key);
+        let stream = stream.map(StreamKey::parse);
         let wanted = ChannelRequest { stream, name: name.to_owned(), ..ChannelRequest::default() };
         let found = self.place_target(wanted)?;
         self.by_name.insert(id, found);
@@ -193,12 +198,12 @@ impl<'a> RowReceiver<'a> {
             (Some(full), ..) => split_full_name(&full, |key| known.contains_key(key))
                 .ok_or_else(|| format!("{full:?} is no STREAM.CHANNEL"))?,
             (None, Some(key), _) => {
-                let channel = channel_of(&key, &name).to_owned();
+                let channel = channel_of(&key, &name);
                 (key, channel)
             }
             (None, None, Some(stream)) => {
-                let key = stream_key(stream);
-                let channel = channel_of(&key, &name).to_owned();
+                let key = StreamKey::parse(stream);
+                let channel = channel_of(&key, &name);
                 (key, channel)
             }
             (None, None, None) => split_full_name(&name, |key| known.contains_key(key)).ok_or_else(|| {
@@ -223,7 +228,7 @@ impl<'a> RowReceiver<'a> {
             self.streams[stream].required.push(target);
         }
         self.streams[stream].targets.push(target);
-        self.targets.push(FileChannel { stream, spec, kind, guess: Guess::default(), index: None });
+        self.targets.push(FileChannel { stream, spec, kind, guess: Guess::default(), index: None, refused: None });
         Ok(Some(target))
     }
 
@@ -300,10 +305,28 @@ impl<'a> RowReceiver<'a> {
         Ok(())
     }
 
-    /// Resolves a stream with all its channels that have a type.
-    fn resolve(&mut self, stream: usize, line: u64) -> Result<(), RowError> {
+    /// Resolves a stream with all its channels that have a type. If the store refuses that, resolves each channel by
+    /// itself, and notes for each whether it is refused.
+    fn resolve(&mut self, stream: usize) -> Result<(), RowError> {
+        let is_open = |target: &FileChannel| target.kind.is_some() && target.refused.is_none();
+        let targets: Vec<usize> =
+            self.streams[stream].targets.iter().copied().filter(|t| is_open(&self.targets[*t])).collect();
+        let Err(reject) = self.resolve_channels(stream, &targets)? else { return Ok(()) };
+        if let [target] = targets[..] {
+            self.targets[target].refused = Some(reject);
+            return Ok(());
+        }
+        for target in targets {
+            if let Err(reject) = self.resolve_channels(stream, &[target])? {
+                self.targets[target].refused = Some(reject);
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves channels of a stream. Returns the reason if the store refuses them.
+    fn resolve_channels(&mut self, stream: usize, targets: &[usize]) -> Result<Result<(), Reject>, RowError> {
         let of = &self.streams[stream];
-        let targets: Vec<usize> = of.targets.iter().copied().filter(|t| self.targets[*t].kind.is_some()).collect();
         let channel = |target: &usize| {
             let FileChannel { spec, kind, .. } = &self.targets[*target];
             ChannelSpec { channel_type: kind.unwrap_or(spec.channel_type), ..spec.clone() }
@@ -317,18 +340,37 @@ impl<'a> RowReceiver<'a> {
             sequence_modulus: existing.and_then(|stream| stream.sequence_modulus),
             channels: targets.iter().map(channel).collect(),
         };
-        let (resolved, indices) = self.sink.resolve(&spec).map_err(|source| RowError::Stream {
-            file: self.config.file.clone(),
-            line,
-            source,
-        })?;
+        let (resolved, indices) = match self.sink.resolve(&spec) {
+            Ok(resolved) => resolved,
+            Err(Reject::Refused(source)) => return Err(self.refused(source)),
+            Err(reject) => return Ok(Err(reject)),
+        };
         self.streams[stream].id = Some(resolved.id);
-        for (target, index) in targets.into_iter().zip(indices) {
+        for (&target, index) in targets.iter().zip(indices) {
             let target = &mut self.targets[target];
             target.index = Some(index);
             target.kind = Some(resolved.layout.channel(index).channel_type);
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    fn refused(&self, source: Refusal) -> RowError {
+        RowError::Refused { file: self.config.file.clone(), line: self.durable_line, source }
+    }
+
+    /// Counts the cells whose channels the store refused. A frame that has no other cells is refused as a whole.
+    fn refuse(&mut self, cells: Vec<(usize, FilePlace, usize)>, fitted: &[FittedCell]) {
+        for (at, &(stream, place, target)) in cells.iter().enumerate() {
+            let Some(reject) = &self.targets[target].refused else { continue };
+            let (name, reject) = (&self.targets[target].spec.name, reject.clone());
+            if fitted.iter().any(|cell| cell.0 == stream) {
+                self.report.bad_cells += 1;
+                self.report.complain(place, format!("{name}: {reject}"));
+            } else if cells[..at].iter().all(|cell| cell.0 != stream) {
+                *self.report.rejected.entry(reject.reason()).or_default() += 1;
+                self.report.complain(place, reject.to_string());
+            }
+        }
     }
 
     /// Adds the frames of a row to the batch.
@@ -337,13 +379,21 @@ impl<'a> RowReceiver<'a> {
         fitted.clear();
         // Streams that lack a required cell because it could not be used.
         let mut spoilt = Vec::new();
-        let mut blank = 0;
+        let (mut refused, mut blank) = (Vec::new(), 0);
         for &(target, place, cell) in cells {
-            if self.targets[target].index.is_none() {
-                self.resolve(self.targets[target].stream, line)?;
+            if self.targets[target].index.is_none() && self.targets[target].refused.is_none() {
+                self.resolve(self.targets[target].stream)?;
             }
             let FileChannel { stream, kind, index, .. } = &self.targets[target];
-            let (Some(kind), Some(index)) = (kind, index) else { continue };
+            let (Some(kind), Some(index)) = (kind, index) else {
+                if cell != Cell::Written("", Written::Bare) {
+                    refused.push((*stream, place, target));
+                }
+                if self.streams[*stream].required.contains(&target) {
+                    spoilt.push(*stream);
+                }
+                continue;
+            };
             // Some programs also quote empty cells. Only text can be empty.
             if cell == Cell::Written("", Written::Bare) && *kind != ChannelType::String {
                 blank += 1;
@@ -367,8 +417,11 @@ impl<'a> RowReceiver<'a> {
         }
         if blank == cells.len() {
             self.empty_row();
-        } else if fitted.is_empty() {
+        } else if fitted.is_empty() && refused.is_empty() {
             self.report.bad_rows += 1;
+        }
+        if !refused.is_empty() {
+            self.refuse(refused, &fitted);
         }
         fitted.sort_by_key(|(stream, index, ..)| (*stream, *index));
         let first_place = cells[0].1;
@@ -404,14 +457,7 @@ impl<'a> RowReceiver<'a> {
         Ok(())
     }
 
-    fn push(
-        &mut self,
-        line: u64,
-        time: i64,
-        stream: usize,
-        id: StreamId,
-        frame: &[(usize, ChannelIndex, usize, Result<OwnedValue, CellState>)],
-    ) {
+    fn push(&mut self, line: u64, time: i64, stream: usize, id: StreamId, frame: &[FittedCell]) {
         let source_clock = self.known.get(&self.streams[stream].key).and_then(|id| self.config.catalog.stream(*id));
         let source_time = source_clock.filter(|stream| stream.clock == Clock::Source).map(|_| time);
         self.batch.begin(FrameHead { stream: id, receive_time: time, source_time, sequence: None });
@@ -473,9 +519,9 @@ impl<'a> RowReceiver<'a> {
             // No frame after a refused one is accepted.
             durable_line = durable_line.max(line);
         }
-        let refused = |source| RowError::Refused { file: self.config.file.clone(), line: durable_line, source };
+        self.durable_line = durable_line;
         match (refusal, durable) {
-            (Some(why), _) | (None, Err(why)) => Err(refused(why)),
+            (Some(why), _) | (None, Err(why)) => Err(self.refused(why)),
             (None, Ok(())) => {
                 self.durable_line = line;
                 Ok(())

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
+use strongback_store::StreamKey;
 use strongback_store::rdl::nearest;
 
 use super::csv::Record;
@@ -83,8 +84,9 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
             _ if one_a_row => Role::Passed,
             _ => Role::Channel { name: name.to_owned(), unit: column_unit.to_owned() },
         };
+        // Channels of two streams can have one full name. Then each row names its stream.
         let twice = roles.iter().any(|other| match (other, &role) {
-            (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => other == name,
+            (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => !has("stream") && other == name,
             (Role::Stream, Role::Stream) | (Role::Gap, Role::Gap) => true,
             (Role::Name, Role::Name) | (Role::Value, Role::Value) => true,
             _ => false,
@@ -310,7 +312,7 @@ fn describe(channel: &Members, intake: &mut RowReceiver<'_>) {
     let text = |key| text_of(channel, key).unwrap_or_default();
     // If the stream cannot be determined, the error is reported at the channel's values.
     let wanted = ChannelRequest {
-        stream: None,
+        stream: text_of(channel, "stream").map(StreamKey::parse),
         name: text("name").to_owned(),
         kind: type_word(text("type")),
         unit: text("unit").to_owned(),

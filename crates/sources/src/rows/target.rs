@@ -23,30 +23,15 @@ pub(crate) struct ChannelRequest {
     pub(crate) description: String,
 }
 
-/// Parses the full name of a stream: `table{tag=value}`.
-pub(super) fn stream_key(name: &str) -> StreamKey {
-    let (table, tags) = StreamKey::split_name(name);
-    StreamKey::new(table, tags)
-}
-
 /// Splits a full name into stream and channel: `table.channel{tag=value}`, or `table{tag=value}.channel`. Prefers an
 /// existing stream, or else splits at the last dot.
 pub(super) fn split_full_name(name: &str, known: impl Fn(&StreamKey) -> bool) -> Option<(StreamKey, String)> {
-    let (stem, tags) = StreamKey::split_name(name);
-    let dots = || stem.rmatch_indices('.').map(|(at, _)| at).filter(|at| *at > 0 && at + 1 < stem.len());
-    let at = |dot: usize| {
-        let (table, own) = StreamKey::split_name(&stem[..dot]);
-        (StreamKey::new(table, own.into_iter().chain(tags.iter().cloned())), stem[dot + 1..].to_owned())
-    };
-    dots().map(at).find(|(key, _)| known(key)).or_else(|| dots().next().map(at))
+    StreamKey::splits(name).find(|(key, _)| known(key)).or_else(|| StreamKey::splits(name).next())
 }
 
 /// Returns the channel of a full name within a stream. A name that does not contain the stream is returned as it is.
-pub(super) fn channel_of<'n>(key: &StreamKey, name: &'n str) -> &'n str {
-    let channel = name.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
-    let tags = key.to_string();
-    let tags = tags.strip_prefix(key.table.as_str()).unwrap_or_default();
-    channel.and_then(|rest| rest.strip_suffix(tags)).filter(|channel| !channel.is_empty()).unwrap_or(name)
+pub(super) fn channel_of(key: &StreamKey, name: &str) -> String {
+    key.channel_of(name).unwrap_or_else(|| name.to_owned())
 }
 
 /// Splits a column header such as `p_lox [bar]` into name and unit.
@@ -298,12 +283,12 @@ mod tests {
         assert_eq!(split("c"), None);
         assert_eq!(split(".c"), None);
         assert_eq!(split("c."), None);
-        assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d{k=1}"), "c.d");
-        assert_eq!(channel_of(&stream_key("a.b{k=1}"), "a.b.c.d"), "a.b.c.d");
-        assert_eq!(channel_of(&stream_key("a"), "rpm"), "rpm");
+        assert_eq!(channel_of(&StreamKey::parse("a.b{k=1}"), "a.b.c.d{k=1}"), "c.d");
+        assert_eq!(channel_of(&StreamKey::parse("a.b{k=1}"), "a.b.c.d"), "a.b.c.d");
+        assert_eq!(channel_of(&StreamKey::parse("a"), "rpm"), "rpm");
         let quoted = "a.b.c{k=\"x,y={1.5}\"}";
         assert_eq!(split(quoted), Some(("a.b{k=\"x,y={1.5}\"}".into(), "c".into())));
-        assert_eq!(channel_of(&stream_key("a.b{k=\"x,y={1.5}\"}"), quoted), "c");
+        assert_eq!(channel_of(&StreamKey::parse("a.b{k=\"x,y={1.5}\"}"), quoted), "c");
         assert_eq!(name_and_unit(" p_lox [bar] "), ("p_lox", "bar"));
         assert_eq!(name_and_unit("[bar]"), ("[bar]", ""));
     }

@@ -6,7 +6,6 @@ use strongback_store::*;
 // The store has another item of this name.
 use super::RowSelection;
 use super::*;
-use crate::rows::target::stream_key;
 
 const CSV_NS: TextForm = TextForm::Csv(CsvLead { time: false, gap: false, ..CsvLead::ALL });
 const CSV_UTC: TextForm = TextForm::Csv(CsvLead { time_ns: false, gap: false, ..CsvLead::ALL });
@@ -47,7 +46,7 @@ impl StoreSink {
     /// Returns each frame of a stream as `time channel=value …`.
     fn frames(&self, stream: &str) -> Vec<String> {
         let catalog = self.store.catalog();
-        let key = stream_key(stream);
+        let key = StreamKey::parse(stream);
         let found = catalog.streams.iter().find(|s| s.key == key).expect("the stream is there");
         let columns: Vec<ChannelIndex> = (0..found.layout.channels.len() as u16).map(ChannelIndex).collect();
         let mut out = Vec::new();
@@ -294,7 +293,7 @@ fn a_log_of_a_bus_becomes_streams_of_its_messages() {
 fn written(sink: &StoreSink, change: impl FnOnce(&mut RowSelection)) -> String {
     let all = [Pattern::parse("*").unwrap()];
     let mut reading = RowSelection {
-        chosen: choose(&sink.store.catalog(), &all),
+        chosen: matching_data(&sink.store.catalog(), &all).unwrap(),
         time: i64::MIN..i64::MAX,
         limit: None,
         from_newest: false,
@@ -426,7 +425,7 @@ fn intervals_say_from_when_to_when() {
     let report = sink.csv("time_ns,S.n,S.x\n10,1,0\n20,1,2\n30,2,2\n40,2,2\n50,unknown,2\n60,3,unknown\n");
     assert_eq!(report.stored() + report.reduced, 6);
     let reading = RowSelection {
-        chosen: choose(&sink.store.catalog(), &[Pattern::parse("S.n").unwrap()]),
+        chosen: matching_data(&sink.store.catalog(), &[Pattern::parse("S.n").unwrap()]).unwrap(),
         time: 0..100,
         limit: None,
         from_newest: false,
@@ -449,7 +448,7 @@ fn a_grid_has_all_channels_side_by_side() {
     let grid = |sink: &StoreSink, time, limit, step_ns, how| {
         let all = [Pattern::parse("*").unwrap()];
         let reading = RowSelection {
-            chosen: choose(&sink.store.catalog(), &all),
+            chosen: matching_data(&sink.store.catalog(), &all).unwrap(),
             time,
             limit,
             from_newest: false,
@@ -515,7 +514,7 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
     let json = "{\"type\":\"frame\",\"time\":\"1970-01-01T00:00:00.000000001Z\",\"time_ns\":\"1\",\"stream\":\"a\",\"values\":{\"a.s\":[1.0,2.5,\"NaN\"],\"a.w\":[],\"a.f\":[true,false]}}";
     let written = |form| {
         let reading = RowSelection {
-            chosen: choose(&sink.store.catalog(), &[Pattern::parse("a.*").unwrap()]),
+            chosen: matching_data(&sink.store.catalog(), &[Pattern::parse("a.*").unwrap()]).unwrap(),
             time: i64::MIN..i64::MAX,
             limit: None,
             from_newest: false,
@@ -538,4 +537,87 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
         assert_eq!(other.frames("a"), sink.frames("a"));
     }
     assert!(sink.frames("b")[0].contains("F64"), "{:?}", sink.frames("b"));
+}
+
+/// Appends a frame with one text for each stream and channel, `stream channel` in its own words.
+fn odd_store(streams: &[(StreamKey, &[&str])]) -> StoreSink {
+    let sink = StoreSink::new();
+    for (key, names) in streams {
+        let channels = names.iter().map(|name| ChannelSpec::new(*name, ChannelType::I16)).collect();
+        let (stream, indices) = sink.resolve(&StreamSpec::new(key.clone(), channels)).unwrap();
+        let mut batch = FrameBatch::new();
+        batch.begin(FrameHead { stream: stream.id, receive_time: 7, source_time: None, sequence: None });
+        for (value, index) in indices.into_iter().enumerate() {
+            batch.push(index, Value::I16(value as i16));
+        }
+        batch.end();
+        let appended = sink.accept(&batch);
+        sink.wait_durable(appended.commit).unwrap();
+    }
+    sink
+}
+
+#[test]
+fn streams_and_channels_with_alike_names_come_back_apart() {
+    let tags =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+    let streams: [(StreamKey, &[&str]); 6] = [
+        (StreamKey::new("a", tags(&[("b", "c")])), &["x", "y"]),
+        (StreamKey::new("a{b=c}", []), &["x"]),
+        (StreamKey::new("a", []), &["b.c", "x{b=c}", "a.d"]),
+        (StreamKey::new("a.b", []), &["c", "\"q\""]),
+        (StreamKey::new("a.\"b", tags(&[("k", ",z=w")])), &["c\""]),
+        (StreamKey::new("a.a", []), &["d"]),
+    ];
+    let sink = odd_store(&streams);
+    for form in [CSV_NS, TextForm::Jsonl] {
+        let text = written(&sink, |reading| reading.form = form);
+        let again = StoreSink::new();
+        let report = if form == TextForm::Jsonl { again.jsonl(&text) } else { again.csv(&text) };
+        assert_eq!(complaints(&report), [""; 0], "{text}");
+        for (key, _) in &streams {
+            // Only JSON lines state types.
+            let want = sink.frames(&key.to_string());
+            let got = again.frames(&key.to_string());
+            let want: Vec<String> =
+                want.iter().map(|frame| frame.replace("I16", if form == CSV_NS { "I64" } else { "I16" })).collect();
+            assert_eq!(got, want, "{key}");
+        }
+    }
+    // One stream alone is named if its channels do not say it.
+    let one = odd_store(&streams[2..3]);
+    let text = written(&one, |_| ());
+    assert!(text.starts_with("time_ns,stream,"), "{text}");
+    let again = StoreSink::new();
+    again.csv(&text);
+    assert_eq!(again.frames("a").len(), 1, "{text}");
+    assert!(written(&odd_store(&streams[1..2]), |_| ()).starts_with("time_ns,\"\"\"a{b=c}\"\".x\""));
+}
+
+#[test]
+fn rows_of_streams_that_the_store_refuses_are_counted_and_the_rest_is_stored() {
+    let sink = StoreSink::new();
+    let long = "n".repeat(2000);
+    let text = format!(
+        "{{\"time_ns\":1,\"stream\":\"a\",\"values\":{{\"a.x\":1}}}}\n\
+         {{\"time_ns\":2,\"stream\":\"strongback.events\",\"values\":{{\"text\":\"t\",\"source\":\"s\"}}}}\n\
+         {{\"time_ns\":3,\"stream\":\"strongback.events\",\"values\":{{\"text\":\"u\"}}}}\n\
+         {{\"time_ns\":4,\"stream\":\"a\",\"values\":{{\"a.x\":2,\"{long}\":3}}}}\n\
+         {{\"time_ns\":5,\"stream\":\"a\",\"values\":{{\"{long}\":3}}}}\n\
+         {{\"time_ns\":6,\"stream\":\"a\",\"values\":{{\"a.x\":3,\"a.y\":4}}}}\n"
+    );
+    for text in [text.clone(), text.replace("\"stream\":\"strongback.events\",", "\"stream\":\"strongback.other\",")] {
+        let report = sink.jsonl(&text);
+        assert_eq!((report.rows, report.stored(), report.bad_cells), (6, 3, 1));
+        assert_eq!(
+            report.rejected.iter().map(|(reason, count)| (*reason, *count)).collect::<Vec<_>>(),
+            [("bad_name", 3)]
+        );
+        assert!(!report.is_whole());
+        let complaints = complaints(&report);
+        assert!(complaints[0].starts_with("2:") && complaints[0].contains("strongback."), "{complaints:?}");
+        assert_eq!(complaints.len(), 4);
+    }
+    let frames = sink.frames("a");
+    assert_eq!(frames[..3], ["1 x=I64(1)", "4 x=I64(2)", "6 x=I64(3) y=I64(4)"]);
 }

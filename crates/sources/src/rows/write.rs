@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use strongback_store::text::{CsvLead, FrameColumns, FrameText, TextForm, put_cell, put_field, put_time};
 use strongback_store::{
-    Catalog, CellState, ChannelIndex, Chosen, Column, Grid, NextFrame, OrderedFrames, OrderedScan, Pattern, Resample,
-    ScanError, View,
+    CellState, Chosen, Column, Grid, NextFrame, OrderedFrames, OrderedScan, Resample, ScanError, View,
 };
+
+use super::target::split_full_name;
 
 /// Selection of frames, with their order and format.
 #[derive(Clone, Debug)]
@@ -23,13 +24,25 @@ pub struct RowSelection {
     pub from_newest: bool,
     /// Whether the newest frames come first.
     pub newest_first: bool,
-    /// Output format. The column `stream` is omitted if there is only one stream.
+    /// Output format. The column `stream` is omitted if there is only one stream, and the names of all channels say it.
     pub form: TextForm,
 }
 
 impl RowSelection {
     fn columns(&self) -> FrameColumns {
         FrameColumns::new(&self.chosen)
+    }
+
+    /// Returns whether rows must name their stream, because the names of the channels do not.
+    fn needs_stream(&self) -> bool {
+        let is_misread = |(stream, channels): &Chosen| {
+            channels.iter().any(|&index| {
+                let channel = &stream.layout.channel(index).name;
+                let split = split_full_name(&stream.key.channel_name(channel), |_| false);
+                split.is_none_or(|(key, name)| key != stream.key || name != *channel)
+            })
+        };
+        self.chosen.len() > 1 || self.chosen.iter().any(is_misread)
     }
 
     /// Returns the leading columns of the CSV format.
@@ -42,26 +55,6 @@ impl RowSelection {
             TextForm::Jsonl => Err(io::Error::other(format!("{what} are written as CSV"))),
         }
     }
-}
-
-/// Returns the channels that match any of the patterns. The store's internal tables are included only if a pattern
-/// names them.
-pub fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Vec<Chosen> {
-    let mut chosen = Vec::new();
-    for stream in &catalog.streams {
-        let own = stream.key.is_internal();
-        let wanted = |channel: &str| {
-            patterns.iter().any(|p| (!own || p.as_str().starts_with("strongback.")) && p.matches(&stream.key, channel))
-        };
-        let channels: Vec<ChannelIndex> = (0..stream.layout.channels.len())
-            .filter(|i| wanted(&stream.layout.channels[*i].name))
-            .map(|i| ChannelIndex(i as u16))
-            .collect();
-        if !channels.is_empty() {
-            chosen.push((stream.clone(), channels));
-        }
-    }
-    chosen
 }
 
 /// Writes frames in order of `time`, stream and row, skipping frames without a value. Damaged blocks are reported and
@@ -88,7 +81,7 @@ pub fn write(
     let due = if backwards { i64::MIN } else { i64::MAX };
     let mut text = String::new();
     let form = match reading.form {
-        TextForm::Csv(lead) => TextForm::Csv(CsvLead { stream: lead.stream && reading.chosen.len() > 1, ..lead }),
+        TextForm::Csv(lead) => TextForm::Csv(CsvLead { stream: lead.stream && reading.needs_stream(), ..lead }),
         TextForm::Jsonl => TextForm::Jsonl,
     };
     let writer = FrameText { form, columns: reading.columns() };

@@ -3,12 +3,12 @@
 //! A channel's name is `table.channel{tag=value,tag2=value}`. A pattern is a glob over the part before the braces: `*`
 //! matches any run of characters (dots too), `?` matches one, and `\` makes the next character literal. A pattern
 //! without braces matches any tags. In braces, each listed tag must match its glob; tags that are not listed may have
-//! any value. A tag or value in double quotes, as [`StreamKey::channel_name`] writes them, is taken literally. The full
-//! name of a channel always matches that channel, whatever characters it has.
+//! any value. A table, channel, tag or value in double quotes, as [`StreamKey::channel_name`] writes them, is taken
+//! literally. The full name of a channel always matches that channel, whatever characters it has.
 
 use std::sync::Arc;
 
-use crate::model::stream::{ChannelIndex, Stream, StreamKey, read_quoted};
+use crate::model::stream::{ChannelIndex, Stream, StreamKey, is_plain_part, outside_quotes, read_quoted};
 
 /// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
@@ -95,7 +95,7 @@ impl Pattern {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(PatternError::TooLong { size_bytes: text.len() });
         }
-        let (name, braces) = match unescaped(text, b'{').next() {
+        let (name, braces) = match first_brace(text) {
             Some(open) if text.ends_with('}') && open + 1 < text.len() => {
                 (&text[..open], Some(&text[open + 1..text.len() - 1]))
             }
@@ -115,7 +115,7 @@ impl Pattern {
                 tags.push((in_quotes(tag).unwrap_or_else(|| tag.trim().to_owned()), value));
             }
         }
-        Ok(Pattern { text: text.to_owned(), name: glyphs(name), tags })
+        Ok(Pattern { text: text.to_owned(), name: name_glyphs(name), tags })
     }
 
     /// Returns the pattern as it was written.
@@ -152,6 +152,9 @@ impl Pattern {
 
     /// Returns whether the pattern is the full name of a channel.
     pub fn names(&self, key: &StreamKey, channel: &str) -> bool {
+        if !(is_plain_part(&key.table) && is_plain_part(channel)) && self.text == key.channel_name(channel) {
+            return true;
+        }
         let name = self.text.strip_prefix(key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
         match name.and_then(|rest| rest.strip_prefix(channel)) {
             None => false,
@@ -191,14 +194,15 @@ pub(crate) fn matching_of(
     Ok(found)
 }
 
-/// Returns the byte offsets of a character where it is not preceded by `\`.
-fn unescaped(text: &str, wanted: u8) -> impl Iterator<Item = usize> + '_ {
-    let mut escaped = false;
-    text.bytes().enumerate().filter_map(move |(i, byte)| {
-        let literal = escaped;
-        escaped = !literal && byte == b'\\';
-        (!literal && byte == wanted).then_some(i)
-    })
+/// Returns the offset of the first brace that is neither preceded by `\` nor in a table or channel in quotes.
+fn first_brace(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    let mut bytes = outside_quotes(text).filter(|(_, byte)| {
+        let is_literal = is_escaped;
+        is_escaped = !is_literal && *byte == b'\\';
+        !is_literal && *byte == b'{'
+    });
+    bytes.next().map(|(at, _)| at)
 }
 
 /// Splits a text at each `sign` that is neither preceded by `\` nor within the quotes of a tag or value.
@@ -227,6 +231,11 @@ fn in_quotes(text: &str) -> Option<String> {
 
 fn glyphs(glob: &str) -> Vec<Glyph> {
     let mut out = Vec::with_capacity(glob.len());
+    put_glyphs(&mut out, glob);
+    out
+}
+
+fn put_glyphs(out: &mut Vec<Glyph>, glob: &str) {
     let mut bytes = glob.bytes();
     while let Some(byte) = bytes.next() {
         match byte {
@@ -237,7 +246,41 @@ fn glyphs(glob: &str) -> Vec<Glyph> {
             other => out.push(Glyph::Byte(other)),
         }
     }
-    out
+}
+
+/// Returns the offset of the first dot that is not preceded by `\`, or the length of the text.
+fn part_end(text: &str) -> usize {
+    let mut is_escaped = false;
+    let is_end = |byte: u8| {
+        let is_literal = is_escaped;
+        is_escaped = !is_literal && byte == b'\\';
+        !is_literal && byte == b'.'
+    };
+    text.bytes().position(is_end).unwrap_or(text.len())
+}
+
+/// Returns the glyphs of a table and channel. Either may be in quotes.
+fn name_glyphs(name: &str) -> Vec<Glyph> {
+    let mut out = Vec::with_capacity(name.len());
+    let mut left = name;
+    loop {
+        match read_quoted(left) {
+            Some((word, rest)) if rest.is_empty() || rest.starts_with('.') => {
+                out.extend(word.bytes().map(Glyph::Byte));
+                left = rest;
+            }
+            _ => {
+                let end = part_end(left);
+                put_glyphs(&mut out, &left[..end]);
+                left = &left[end..];
+            }
+        }
+        match left.strip_prefix('.') {
+            Some(rest) => left = rest,
+            None => return out,
+        }
+        out.push(Glyph::Byte(b'.'));
+    }
 }
 
 /// Matches a glob against the concatenation of UTF-8 pieces, without joining them. Backtracks to the last run only: at
@@ -367,6 +410,12 @@ mod tests {
         assert!(hits("t\\*.c*", "t*", "c", &[]));
         assert!(!hits("t\\*.c*", "tt", "c", &[]));
         assert!(hits("t.c{k=a\\,b}", "t", "c", &[("k", "a,b")]));
+        // A table or channel with a brace is quoted; earlier versions did not do so.
+        assert_eq!(full, "t*.\"c{1}\"{k=\"a,b={x}\"}");
+        assert!(hits("t.c{k=v}", "t", "c{k=v}", &[]) && hits("t.c{k=v}", "t", "c", &[("k", "v")]));
+        assert!(hits("t.\"c{k=v}\"", "t", "c{k=v}", &[]) && !hits("t.\"c{k=v}\"", "t", "c", &[("k", "v")]));
+        assert!(hits("\"t*\".c", "t*", "c", &[]) && !hits("\"t*\".c", "tt", "c", &[]));
+        assert!(hits("t\\.x.c", "t.x", "c", &[]) && hits("t.x\\", "t", "x\\", &[]));
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! Names and definitions of streams, layouts and channels.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::limits::NAME_BYTES_MAX;
 use crate::model::reduction::Reduction;
 use crate::model::value::ChannelType;
+
+/// Maximum bytes of a dot and a channel that is printed in quotes: each character of it can take two.
+const PRINTED_PART_BYTES_MAX: usize = 2 * NAME_BYTES_MAX + 3;
 
 /// Number of a stream in its store: dense, from 0, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,20 +57,68 @@ impl StreamKey {
     }
 
     /// Returns the full name of a channel: `table.channel{tag=value,…}`, without braces if there are no tags. A tag or
-    /// value is quoted if it is empty, has blanks at its ends or contains one of `,={}"\`. In quotes, `"` and `\` are
-    /// preceded by `\`: `{site="Berlin,Mitte"}`.
+    /// value is quoted if it is empty, has blanks at its ends or contains one of `,={}"\`, and a table or channel if it
+    /// contains `{` or `"`. In quotes, `"` and `\` are preceded by `\`: `{site="Berlin,Mitte"}`.
+    ///
+    /// Channels can have equal full names, as `c` of `a.b` and `b.c` of `a` do. With its stream, a full name is unique.
     pub fn channel_name(&self, channel: &str) -> String {
-        let mut name = format!("{}.{channel}", self.table);
+        self.name_of(channel, is_plain_part(channel))
+    }
+
+    /// Returns the full name of a channel, with the channel in quotes. Tells it from another whose full name is equal.
+    pub fn quoted_channel_name(&self, channel: &str) -> String {
+        self.name_of(channel, false)
+    }
+
+    fn name_of(&self, channel: &str, is_plain: bool) -> String {
+        let mut name = String::with_capacity(self.table.len() + channel.len() + 1);
+        put_word(&mut name, &self.table, is_plain_part(&self.table));
+        name.push('.');
+        put_word(&mut name, channel, is_plain);
         self.write_tags(&mut name);
         name
     }
 
-    /// Splits the printed name of a stream or channel into the part before the braces and the tags. Braces that hold no
-    /// tags, or do not end the name, belong to the name.
+    /// Returns the channel that a full name of this stream names, or `None` if the name is not one of this stream.
+    pub fn channel_of(&self, name: &str) -> Option<String> {
+        let mut table = String::new();
+        put_word(&mut table, &self.table, is_plain_part(&self.table));
+        let mut tags = String::new();
+        self.write_tags(&mut tags);
+        // Earlier versions did not quote tables and channels.
+        let rest = name.strip_prefix(table.as_str()).or_else(|| name.strip_prefix(self.table.as_str()))?;
+        let channel = rest.strip_prefix('.')?.strip_suffix(tags.as_str()).filter(|channel| !channel.is_empty())?;
+        Some(unquoted(channel).into_owned())
+    }
+
+    /// Returns the stream with a printed name: `table{tag=value,…}`.
+    pub fn parse(name: &str) -> StreamKey {
+        let (table, tags) = StreamKey::split_name(name);
+        StreamKey::new(unquoted(table), tags)
+    }
+
+    /// Splits the printed name of a stream or channel into the part before the braces, as printed, and the tags. Braces
+    /// that hold no tags, are in quotes, or do not end the name, belong to the name.
     pub fn split_name(name: &str) -> (&str, Vec<(String, String)>) {
-        let mut opens = name.match_indices('{').filter(|_| name.ends_with('}'));
+        let mut opens = outside_quotes(name).filter(|(_, byte)| *byte == b'{' && name.ends_with('}'));
         let found = opens.find_map(|(at, _)| Some((&name[..at], read_tags(&name[at + 1..])?)));
         found.unwrap_or((name, Vec::new()))
+    }
+
+    /// Returns the ways to split the printed name of a channel at a dot, from the last dot to the first.
+    pub fn splits(name: &str) -> impl Iterator<Item = (StreamKey, String)> + '_ {
+        let (stem, tags) = StreamKey::split_name(name);
+        let may_be = move |at: &usize| stem.len() - at <= PRINTED_PART_BYTES_MAX;
+        let dots = outside_quotes(stem).filter(|(_, byte)| *byte == b'.').map(|(at, _)| at).filter(may_be);
+        let dots: Vec<usize> = dots.collect();
+        let split = move |at: usize| {
+            let (table, channel) = (&stem[..at], &stem[at + 1..]);
+            let (table, own) = StreamKey::split_name(table);
+            let is_whole = !table.is_empty() && !channel.is_empty();
+            let tags = own.into_iter().chain(tags.iter().cloned());
+            is_whole.then(|| (StreamKey::new(unquoted(table), tags), unquoted(channel).into_owned()))
+        };
+        dots.into_iter().rev().filter_map(split)
     }
 
     fn write_tags(&self, out: &mut String) {
@@ -77,9 +130,9 @@ impl StreamKey {
             if i > 0 {
                 out.push(',');
             }
-            put_word(out, k);
+            put_word(out, k, is_plain_word(k));
             out.push('=');
-            put_word(out, v);
+            put_word(out, v, is_plain_word(v));
         }
         out.push('}');
     }
@@ -87,15 +140,25 @@ impl StreamKey {
 
 impl fmt::Display for StreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut name = self.table.clone();
+        let mut name = String::with_capacity(self.table.len());
+        put_word(&mut name, &self.table, is_plain_part(&self.table));
         self.write_tags(&mut name);
         f.write_str(&name)
     }
 }
 
-/// Appends a tag or value to a name, quoted if it could be misread.
-fn put_word(out: &mut String, word: &str) {
-    let is_plain = !word.is_empty() && word.trim() == word && !word.contains([',', '=', '{', '}', '"', '\\']);
+/// Returns whether a table or channel is printed without quotes.
+pub(crate) fn is_plain_part(part: &str) -> bool {
+    !part.contains(['{', '"'])
+}
+
+/// Returns whether a tag or value is printed without quotes.
+fn is_plain_word(word: &str) -> bool {
+    !word.is_empty() && word.trim() == word && !word.contains([',', '=', '{', '}', '"', '\\'])
+}
+
+/// Appends a part of a name, plain or in quotes.
+fn put_word(out: &mut String, word: &str, is_plain: bool) {
     if is_plain {
         return out.push_str(word);
     }
@@ -107,6 +170,31 @@ fn put_word(out: &mut String, word: &str) {
         out.push(sign);
     }
     out.push('"');
+}
+
+/// Returns a table or channel as it is, without the quotes that its printed form may have.
+fn unquoted(part: &str) -> Cow<'_, str> {
+    match read_quoted(part) {
+        Some((word, "")) => Cow::Owned(word),
+        _ => Cow::Borrowed(part),
+    }
+}
+
+/// Returns the bytes of a name, with their offsets, that are not in a table or channel in quotes.
+pub(crate) fn outside_quotes(name: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
+    let (mut at, mut begins) = (0, true);
+    std::iter::from_fn(move || {
+        if std::mem::replace(&mut begins, false)
+            && let Some((_, rest)) = read_quoted(&name[at..])
+            && (rest.is_empty() || rest.starts_with(['.', '{']))
+        {
+            at = name.len() - rest.len();
+        }
+        let byte = *name.as_bytes().get(at)?;
+        begins = byte == b'.';
+        at += 1;
+        Some((at - 1, byte))
+    })
 }
 
 /// Parses `tag=value,…}` up to the end of the text.
@@ -336,19 +424,70 @@ mod tests {
 
     #[test]
     fn a_printed_name_is_read_again_and_no_two_are_alike() {
-        let words =
-            ["a", "", " ", ",", "=", "{", "}", "\"", "\\", "a,b=c", "{a=b}", "\"a\",b=\"", "\\\"", "é\n", "a=\"b\"}"];
+        let words = [
+            "a",
+            "",
+            " ",
+            ",",
+            "=",
+            "{",
+            "}",
+            "\"",
+            "\\",
+            "a,b=c",
+            "{a=b}",
+            "\"a\",b=\"",
+            "\\\"",
+            "é\n",
+            "a=\"b\"}",
+            ".",
+            "a.b",
+            "a{b=c}",
+            "a.\"b{c=d}\"",
+            "a{k=",
+        ];
         let mut names = std::collections::HashSet::new();
         for (first, second) in words.into_iter().flat_map(|first| words.map(|second| (first, second))) {
-            for key in [key(&[("k", first), ("l", second)]), key(&[(first, second)])] {
+            let of_table = StreamKey::new(second, [("k".to_owned(), first.to_owned())]);
+            for key in [key(&[("k", first), ("l", second)]), key(&[(first, second)]), of_table] {
                 let name = key.to_string();
-                let (table, tags) = StreamKey::split_name(&name);
-                assert_eq!(StreamKey::new(table, tags), key, "{name}");
-                let channel = key.channel_name("c{1}");
-                assert_eq!(StreamKey::split_name(&channel), ("t.u.c{1}", key.tags.clone()), "{channel}");
-                assert!(names.insert(name), "{key}");
+                assert_eq!(StreamKey::parse(&name), key, "{name}");
+                for channel in words.into_iter().filter(|word| !word.is_empty()) {
+                    let full = key.channel_name(channel);
+                    assert_eq!(key.channel_of(&full).as_deref(), Some(channel), "{full}");
+                    let is_split = StreamKey::splits(&full).any(|split| split == (key.clone(), channel.to_owned()));
+                    assert!(is_split || key.table.is_empty(), "{full}");
+                }
+                names.insert(name);
             }
         }
+        for table in words {
+            let key = StreamKey::new(table, []);
+            assert_eq!(StreamKey::parse(&key.to_string()), key, "{key}");
+            names.insert(key.to_string());
+        }
+        // Those that are there twice: `t.u{k=…}`, which is also made by the second form, and tables of the third.
+        let different = words.len() * words.len() * 3 + words.len();
+        assert_eq!(names.len(), different);
+    }
+
+    #[test]
+    fn tables_and_channels_that_look_like_tags_are_quoted() {
+        let tagged = StreamKey::new("a", [("b".to_owned(), "c".to_owned())]);
+        let plain = StreamKey::new("a{b=c}", []);
+        assert_eq!((tagged.to_string(), plain.to_string()), ("a{b=c}".into(), "\"a{b=c}\"".into()));
+        assert_eq!(plain.channel_name("x"), "\"a{b=c}\".x");
+        assert_eq!(StreamKey::new("a", []).channel_name("x{b=c}"), "a.\"x{b=c}\"");
+        // Names as earlier versions printed them.
+        assert_eq!(plain.channel_of("a{b=c}.x").as_deref(), Some("x"));
+        assert_eq!(StreamKey::new("a", []).channel_of("a.x{b=c}").as_deref(), Some("x{b=c}"));
+        assert_eq!(tagged.channel_of("a.x"), None);
+        assert_eq!(StreamKey::new("a", []).quoted_channel_name("x"), "a.\"x\"");
+        let splits = |name: &str| StreamKey::splits(name).map(|(key, c)| format!("{key} {c}")).collect::<Vec<_>>();
+        assert_eq!(splits("a.b.c{k=v}"), ["a.b{k=v} c", "a{k=v} b.c"]);
+        assert_eq!(splits("a.\"b.c\""), ["a b.c"]);
+        assert_eq!(splits("a{k=v}.c"), ["a{k=v} c"]);
+        assert!(splits("c").is_empty() && splits(".c").is_empty() && splits("c.").is_empty());
     }
 
     #[test]

@@ -106,7 +106,8 @@ fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Val
     out.push(']');
 }
 
-fn not_finite(value: f64) -> &'static str {
+/// Returns the word for a float that is not a JSON number.
+pub fn not_finite(value: f64) -> &'static str {
     match value {
         v if v.is_nan() => "NaN",
         v if v > 0.0 => "Infinity",

@@ -142,7 +142,7 @@ impl Judge {
     fn label(&self, stream: &Stream, channel: &Channel) -> String {
         let full = stream.key.channel_name(&channel.name);
         match self.named.get(&full) {
-            Some(first) if *first != channel.id => stream.key.channel_name(&format!("\"{}\"", channel.name)),
+            Some(first) if *first != channel.id => stream.key.quoted_channel_name(&channel.name),
             _ => full,
         }
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use anyhow::{Context, bail};
 use strongback_sources::rows::{self, RowSelection};
 use strongback_store::text::{self, CsvLead};
-use strongback_store::{Chosen, Pattern, Resample, Store};
+use strongback_store::{Chosen, Pattern, Resample, Store, matching_data};
 
 use super::place;
 use crate::cli::{ReadArgs, Selection, TextForm, TimeForm};
@@ -31,7 +31,7 @@ pub(super) fn time_range(selection: &Selection) -> anyhow::Result<Range<i64>> {
 pub(super) fn chosen(store: &Store, patterns: &str) -> anyhow::Result<Vec<Chosen>> {
     let patterns = crate::http::split_patterns(patterns).map_err(|failure| anyhow::anyhow!(failure.message))?;
     let catalog = store.catalog();
-    let chosen = rows::choose(&catalog, &patterns);
+    let chosen = matching_data(&catalog, &patterns)?;
     if chosen.is_empty() {
         let text: Vec<&str> = patterns.iter().map(Pattern::as_str).collect();
         match catalog.streams.iter().any(|stream| !stream.key.is_internal()) {
