@@ -7,6 +7,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::ads::Arrays;
 
+/// An invalid key of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{reason}", if path.is_empty() { String::new() } else { format!("{path}: ") })]
+pub struct KeyError {
+    /// Path of the key, such as `source[0].stream[2].channel[5].bits`; empty for the whole of what was checked.
+    pub path: String,
+    /// Reason.
+    pub reason: String,
+}
+
+impl KeyError {
+    /// Creates an error of the key at `path`.
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        KeyError { path: path.into(), reason: reason.into() }
+    }
+
+    /// Returns the error with a reason that begins with what it is about, such as the name of a limit.
+    pub fn about(self, subject: &str) -> Self {
+        KeyError { reason: format!("{subject}: {}", self.reason), ..self }
+    }
+
+    /// Returns the error with a path that begins at the parent of what was checked, such as `limit[2]`.
+    pub fn below(self, parent: &str) -> Self {
+        let path = match self.path.as_str() {
+            "" => parent.to_owned(),
+            path => format!("{parent}.{path}"),
+        };
+        KeyError { path, ..self }
+    }
+}
+
 /// One `[[source]]`: a packet receiver with the layouts of its streams, or a PLC with groups of symbols.
 /// [`SourceConfig::kind`] decides which keys are allowed.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use hashbrown::{HashMap, HashSet};
-use strongback_store::model::limits::CHANNELS_MAX;
+use strongback_store::model::limits::{CHANNELS_MAX, STREAM_TAGS_MAX, TEXT_BYTES_MAX};
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec, Value};
 
 use crate::ads::{AdsLayout, foreign_key};
 use crate::config::{
-    ChannelConfig, ClockConfig, Endian, PayloadKind, PtpScale, SourceConfig, SourceKind, StoredFloat, StreamConfig,
-    WireType,
+    ChannelConfig, ClockConfig, Endian, KeyError, PayloadKind, PtpScale, SourceConfig, SourceKind, StoredFloat,
+    StreamConfig, WireType,
 };
 use crate::naming::free_tag;
-use crate::udp::Listen;
+use crate::udp::{Listen, overlap};
 
 pub use blocks::BlockLayout;
 
@@ -30,22 +30,6 @@ const COEFFICIENTS_MAX: usize = 16;
 const LISTENS_MAX: usize = 64;
 /// Modulus of iNET-X sequence numbers.
 pub const SEQUENCE_MODULUS: u64 = 1 << 32;
-
-/// Error in a layout, with its place in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {reason}")]
-pub struct LayoutError {
-    /// Path of the key, such as `source[0].stream[2].channel[5].bits`.
-    pub path: String,
-    /// Cause.
-    pub reason: String,
-}
-
-impl LayoutError {
-    pub(crate) fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
-        LayoutError { path: path.into(), reason: reason.into() }
-    }
-}
 
 /// A validated `[[source]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -249,7 +233,7 @@ pub struct Layouts {
 ///
 /// # Errors
 /// If a key is wrong, with the first such key.
-pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
+pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, KeyError> {
     let mut layouts = Layouts::default();
     let mut names = HashSet::new();
     let mut addresses: Vec<(usize, Listen)> = Vec::new();
@@ -258,16 +242,13 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
     for (i, source) in sources.iter().enumerate() {
         let path = format!("source[{i}]");
         if let Some((key, other)) = foreign_key(source) {
-            return Err(LayoutError::new(format!("{path}.{key}"), format!("only with kind = {other:?}")));
+            return Err(KeyError::new(format!("{path}.{key}"), format!("only with kind = {other:?}")));
         }
         if !names.insert(source.name.as_str()) {
-            return Err(LayoutError::new(
-                format!("{path}.name"),
-                format!("{:?} names another source too", source.name),
-            ));
+            return Err(KeyError::new(format!("{path}.name"), format!("{:?} names another source too", source.name)));
         }
         let mut feeds = |key: &StreamKey, here: String| match keys.insert(key.clone(), here.clone()) {
-            Some(other) if other != here => Err(LayoutError::new(
+            Some(other) if other != here => Err(KeyError::new(
                 format!("{here}.table"),
                 format!("{key} is fed by {other} too: give one of them a tag"),
             )),
@@ -276,20 +257,22 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
         match source.kind {
             SourceKind::Inetx => {
                 let layout = source.compile(&path)?;
-                for listen in layout.listen.iter().filter(|listen| listen.address.port() != 0) {
-                    let others = || {
-                        addresses
-                            .iter()
-                            .filter(|(of, other): &&(usize, Listen)| *of != i && other.address == listen.address)
+                for (at, listen) in layout.listen.iter().enumerate() {
+                    let is_apart = |other: &Listen| {
+                        let named = listen.interface.is_some() && other.interface.is_some();
+                        other.address == listen.address && named && other.interface != listen.interface
                     };
-                    let is_apart = |other: &Listen| listen.interface.is_some() && other.interface.is_some();
-                    if others().any(|(_, other)| !is_apart(other) || other.interface == listen.interface) {
+                    let others = addresses.iter().filter(|(of, _)| *of != i).map(|(_, other)| other);
+                    let mut shared = others.filter(|other| overlap(other.address, listen.address));
+                    if let Some(other) = shared.find(|other| !is_apart(other)) {
+                        let what = match other.address == listen.address {
+                            true => format!("{} belongs to another source too", listen.address),
+                            false => format!("{} overlaps {} of another source", listen.address, other.address),
+                        };
                         let each = "; give each of the sources an interface of its own";
-                        let hint = if listen.address.ip().is_multicast() { each } else { "" };
-                        return Err(LayoutError::new(
-                            format!("{path}.listen"),
-                            format!("{} belongs to another source too{hint}", listen.address),
-                        ));
+                        let is_one_group = listen.address.ip().is_multicast() && other.address == listen.address;
+                        let hint = if is_one_group { each } else { "" };
+                        return Err(KeyError::new(source.listen_path(at, &path), format!("{what}{hint}")));
                     }
                     addresses.push((i, listen.clone()));
                 }
@@ -305,7 +288,7 @@ pub fn compile_all(sources: &[SourceConfig]) -> Result<Layouts, LayoutError> {
                 if !plcs.insert((layout.target.host.clone(), layout.target.source_net_id)) {
                     let why = "another source has this PLC and source_net_id too: its router keeps one connection of \
                                each client, so put the groups of both into one source";
-                    return Err(LayoutError::new(format!("{path}.host"), why));
+                    return Err(KeyError::new(format!("{path}.host"), why));
                 }
                 feeds(&layout.state, format!("{path}.state"))?;
                 for (g, group) in layout.groups.iter().enumerate() {
@@ -323,11 +306,11 @@ impl SourceConfig {
     ///
     /// # Errors
     /// If a key is wrong, with the first such key.
-    pub fn compile(&self, path: &str) -> Result<SourceLayout, LayoutError> {
+    pub fn compile(&self, path: &str) -> Result<SourceLayout, KeyError> {
         check_name(&self.name, &format!("{path}.name"))?;
         let listen = self.listens(path)?;
         if !(4_096..=1 << 30).contains(&self.receive_buffer_bytes) {
-            return Err(LayoutError::new(
+            return Err(KeyError::new(
                 format!("{path}.receive_buffer_bytes"),
                 format!("{} is not between 4096 and 1 GiB", self.receive_buffer_bytes),
             ));
@@ -337,7 +320,7 @@ impl SourceConfig {
         for (i, stream) in self.stream.iter().enumerate() {
             let path = format!("{path}.stream[{i}]");
             if by_id.insert(stream.id, i).is_some() {
-                return Err(LayoutError::new(
+                return Err(KeyError::new(
                     format!("{path}.id"),
                     format!("{:#010x} has another layout in this source too", stream.id),
                 ));
@@ -356,13 +339,22 @@ impl SourceConfig {
         })
     }
 
+    /// Returns the path of the key of one of the addresses to listen on, in their order.
+    fn listen_path(&self, at: usize, path: &str) -> String {
+        let first = usize::from(!self.listen.is_empty());
+        match at.checked_sub(first) {
+            Some(group) if group < self.groups.len() => format!("{path}.groups[{group}].address"),
+            _ => format!("{path}.listen"),
+        }
+    }
+
     /// Returns the addresses to listen on, from `listen` and `groups`.
-    fn listens(&self, path: &str) -> Result<Vec<Listen>, LayoutError> {
+    fn listens(&self, path: &str) -> Result<Vec<Listen>, KeyError> {
         let first = (!self.listen.is_empty() || self.groups.is_empty())
             .then(|| (path.to_owned(), "listen", &self.listen, &self.interface));
         if self.interface.is_some() && first.is_none() {
             let why = "belongs to `listen`, and there is none: give each of `groups` its own";
-            return Err(LayoutError::new(format!("{path}.interface"), why));
+            return Err(KeyError::new(format!("{path}.interface"), why));
         }
         let others = self.groups.iter().enumerate();
         let others =
@@ -370,23 +362,28 @@ impl SourceConfig {
         let mut listens: Vec<Listen> = Vec::new();
         for (path, key, text, interface) in first.into_iter().chain(others) {
             let address: SocketAddr = text.parse().map_err(|_| {
-                LayoutError::new(
+                KeyError::new(
                     format!("{path}.{key}"),
                     format!("{text:?} is not an address and port, as 127.0.0.1:4440 or [ff02::1]:4440"),
                 )
             })?;
             if interface.is_some() && !address.ip().is_multicast() {
-                return Err(LayoutError::new(
+                return Err(KeyError::new(
                     format!("{path}.interface"),
                     format!("only a multicast group is joined on an interface, and {} is none", address.ip()),
                 ));
             }
             let listen = Listen { address, interface: interface.clone() };
             if address.port() != 0 && listens.contains(&listen) {
-                return Err(LayoutError::new(format!("{path}.{key}"), format!("{address} stands here twice")));
+                return Err(KeyError::new(format!("{path}.{key}"), format!("{address} stands here twice")));
+            }
+            let overlaps = |other: &&Listen| other.address != address && overlap(other.address, address);
+            if let Some(other) = listens.iter().find(overlaps) {
+                let what = format!("{address} overlaps {} of this source", other.address);
+                return Err(KeyError::new(format!("{path}.{key}"), what));
             }
             if listens.len() == LISTENS_MAX {
-                return Err(LayoutError::new(path, format!("a source has at most {LISTENS_MAX} addresses")));
+                return Err(KeyError::new(path, format!("a source has at most {LISTENS_MAX} addresses")));
             }
             listens.push(listen);
         }
@@ -400,8 +397,8 @@ impl SourceConfig {
         }
     }
 
-    fn compile_stream(&self, stream: &StreamConfig, path: &str) -> Result<StreamLayout, LayoutError> {
-        check_name(&stream.table, &format!("{path}.table"))?;
+    fn compile_stream(&self, stream: &StreamConfig, path: &str) -> Result<StreamLayout, KeyError> {
+        check_table(&stream.table, &format!("{path}.table"))?;
         check_tags(&stream.tags, path)?;
         let period_ns = match stream.period_ms {
             None => None,
@@ -411,16 +408,17 @@ impl SourceConfig {
         match stream.payload {
             PayloadKind::ParserAligned => return blocks::compile(stream, &self.name, clock, period_ns, path),
             PayloadKind::Fixed if !stream.block.is_empty() => {
-                return Err(LayoutError::new(format!("{path}.block"), "only with payload = \"parser-aligned\""));
+                return Err(KeyError::new(format!("{path}.block"), "only with payload = \"parser-aligned\""));
             }
             PayloadKind::Fixed if stream.channel.is_empty() => {
-                return Err(LayoutError::new(format!("{path}.channel"), "a stream needs at least one channel"));
+                return Err(KeyError::new(format!("{path}.channel"), "a stream needs at least one channel"));
             }
             PayloadKind::Fixed => {}
         }
         let mut tables: Vec<TableLayout> = Vec::new();
         let mut payload_bytes = 0;
         let mut names = HashSet::new();
+        let table_path = format!("{path}.table");
         for (i, channel) in stream.channel.iter().enumerate() {
             let path = format!("{path}.channel[{i}]");
             let samples = channel.samples.unwrap_or(1);
@@ -428,14 +426,14 @@ impl SourceConfig {
             let (field, stored) = compile_field(channel, samples, &path)?;
             payload_bytes = payload_bytes.max(field_end(&field, samples));
             if !names.insert((samples, channel.name.as_str())) {
-                return Err(LayoutError::new(
+                return Err(KeyError::new(
                     format!("{path}.name"),
                     format!("{:?} names another channel of this stream too", channel.name),
                 ));
             }
             let table = match tables.iter_mut().find(|t| t.samples == samples) {
                 Some(table) if table.sample_period_ns != sample_period_ns => {
-                    return Err(LayoutError::new(
+                    return Err(KeyError::new(
                         format!("{path}.period_us"),
                         format!("channels with samples = {samples} of one stream share one period"),
                     ));
@@ -446,6 +444,7 @@ impl SourceConfig {
                         1 => stream.table.clone(),
                         n => format!("{}.x{n}", stream.table),
                     };
+                    check_table(&name, &table_path)?;
                     tables.push(TableLayout {
                         spec: StreamSpec {
                             key: StreamKey::new(name, stream.tags.clone()),
@@ -463,7 +462,7 @@ impl SourceConfig {
                 }
             };
             if table.fields.len() == CHANNELS_MAX {
-                return Err(LayoutError::new(path, format!("a stream has at most {CHANNELS_MAX} channels")));
+                return Err(KeyError::new(path, format!("a stream has at most {CHANNELS_MAX} channels")));
             }
             table.spec.channels.push(channel.spec(stored));
             table.fields.push(field);
@@ -484,7 +483,11 @@ impl ChannelConfig {
     }
 }
 
-fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), LayoutError> {
+/// Checks the tags of the stream at `path`.
+pub(crate) fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), KeyError> {
+    if tags.len() > STREAM_TAGS_MAX {
+        return Err(KeyError::new(format!("{path}.tags"), format!("{} tags; {STREAM_TAGS_MAX} at most", tags.len())));
+    }
     for (key, value) in tags {
         check_name(key, &format!("{path}.tags"))?;
         check_name(value, &format!("{path}.tags.{key}"))?;
@@ -508,17 +511,14 @@ impl PacketField {
     }
 }
 
-fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result<i64, LayoutError> {
+fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result<i64, KeyError> {
     if samples == 0 || samples > SAMPLES_MAX {
-        return Err(LayoutError::new(
-            format!("{path}.samples"),
-            format!("{samples} is not between 1 and {SAMPLES_MAX}"),
-        ));
+        return Err(KeyError::new(format!("{path}.samples"), format!("{samples} is not between 1 and {SAMPLES_MAX}")));
     }
     match (samples, channel.period_us) {
         (1, None) => Ok(0),
-        (1, Some(_)) => Err(LayoutError::new(format!("{path}.period_us"), "only with samples of 2 and more")),
-        (_, None) => Err(LayoutError::new(
+        (1, Some(_)) => Err(KeyError::new(format!("{path}.period_us"), "only with samples of 2 and more")),
+        (_, None) => Err(KeyError::new(
             format!("{path}.period_us"),
             format!("missing: microseconds between the {samples} samples of a packet"),
         )),
@@ -526,8 +526,11 @@ fn sample_period_ns(channel: &ChannelConfig, samples: u32, path: &str) -> Result
     }
 }
 
-fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(PacketField, ChannelType), LayoutError> {
+fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(PacketField, ChannelType), KeyError> {
     check_name(&channel.name, &format!("{path}.name"))?;
+    for (key, text) in [("unit", &channel.unit), ("description", &channel.description)] {
+        check_text(text, &format!("{path}.{key}"))?;
+    }
     let kind = wire_kind(channel.wire_type);
     let size_bytes = kind.size_bytes();
     let word_bits = size_bytes as u32 * 8;
@@ -537,7 +540,7 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(P
     if kind == ChannelType::Bool {
         // A Boolean may be any bit of a wider word, and lies in one byte of it.
         if channel.endian == Endian::Little && bit > 7 {
-            return Err(LayoutError::new(
+            return Err(KeyError::new(
                 format!("{path}.bit"),
                 "a bool of a little-endian word: give the offset of its byte and a bit from 0 to 7",
             ));
@@ -545,24 +548,24 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(P
         offset = offset.saturating_add(bit as usize / 8);
         bit %= 8;
         if bits != 1 {
-            return Err(LayoutError::new(format!("{path}.bits"), format!("a bool has 1 bit, not {bits}")));
+            return Err(KeyError::new(format!("{path}.bits"), format!("a bool has 1 bit, not {bits}")));
         }
     }
     if bits == 0 || bit.saturating_add(bits) > word_bits {
-        return Err(LayoutError::new(
+        return Err(KeyError::new(
             format!("{path}.bits"),
             format!("bits {bit} to {} are not within the {word_bits} of {}", bit.saturating_add(bits), kind.name()),
         ));
     }
     if kind.is_float() && bits != word_bits {
-        return Err(LayoutError::new(format!("{path}.bits"), format!("{} is read whole", kind.name())));
+        return Err(KeyError::new(format!("{path}.bits"), format!("{} is read whole", kind.name())));
     }
     let stride_bytes = channel.stride_bytes.unwrap_or(size_bytes);
     if channel.stride_bytes.is_some() && samples == 1 {
-        return Err(LayoutError::new(format!("{path}.stride_bytes"), "only with samples of 2 and more"));
+        return Err(KeyError::new(format!("{path}.stride_bytes"), "only with samples of 2 and more"));
     }
     if stride_bytes == 0 || stride_bytes > PAYLOAD_BYTES_MAX {
-        return Err(LayoutError::new(format!("{path}.stride_bytes"), format!("{stride_bytes} is out of range")));
+        return Err(KeyError::new(format!("{path}.stride_bytes"), format!("{stride_bytes} is out of range")));
     }
     let (conversion, stored) = conversion(channel, kind, path)?;
     let field = PacketField {
@@ -575,7 +578,7 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(P
         conversion,
     };
     if offset > PAYLOAD_BYTES_MAX || field_end(&field, samples) > PAYLOAD_BYTES_MAX {
-        return Err(LayoutError::new(
+        return Err(KeyError::new(
             format!("{path}.offset"),
             format!("its last byte lies beyond {PAYLOAD_BYTES_MAX}, the largest payload of a datagram"),
         ));
@@ -583,29 +586,22 @@ fn compile_field(channel: &ChannelConfig, samples: u32, path: &str) -> Result<(P
     Ok((field, stored))
 }
 
-fn conversion(
-    channel: &ChannelConfig,
-    kind: ChannelType,
-    path: &str,
-) -> Result<(Conversion, ChannelType), LayoutError> {
+fn conversion(channel: &ChannelConfig, kind: ChannelType, path: &str) -> Result<(Conversion, ChannelType), KeyError> {
     let Some(coefficients) = &channel.polynomial else {
         if channel.store.is_some() {
-            return Err(LayoutError::new(format!("{path}.store"), "only beside a polynomial"));
+            return Err(KeyError::new(format!("{path}.store"), "only beside a polynomial"));
         }
         return Ok((Conversion::None, kind));
     };
     let path = format!("{path}.polynomial");
     if kind == ChannelType::Bool {
-        return Err(LayoutError::new(path, "a bool has no polynomial"));
+        return Err(KeyError::new(path, "a bool has no polynomial"));
     }
     if coefficients.is_empty() || coefficients.len() > COEFFICIENTS_MAX {
-        return Err(LayoutError::new(
-            path,
-            format!("1 to {COEFFICIENTS_MAX} coefficients, not {}", coefficients.len()),
-        ));
+        return Err(KeyError::new(path, format!("1 to {COEFFICIENTS_MAX} coefficients, not {}", coefficients.len())));
     }
     if let Some(bad) = coefficients.iter().find(|c| !c.is_finite()) {
-        return Err(LayoutError::new(path, format!("coefficient {bad} is not finite")));
+        return Err(KeyError::new(path, format!("coefficient {bad} is not finite")));
     }
     Ok(match (channel.store.unwrap_or(StoredFloat::F64), coefficients.as_slice()) {
         (StoredFloat::F32, c) => (Conversion::Narrow(c.into()), ChannelType::F32),
@@ -614,17 +610,17 @@ fn conversion(
     })
 }
 
-fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, LayoutError> {
+fn nanoseconds(count: f64, unit_ns: f64, path: &str) -> Result<i64, KeyError> {
     let ns = (count * unit_ns).round();
     // A day at most: longer periods are a mistake in units.
     if (1.0..=86_400e9).contains(&ns) {
         Ok(ns as i64)
     } else {
-        Err(LayoutError::new(path, format!("{count} is not between 1 ns and a day")))
+        Err(KeyError::new(path, format!("{count} is not between 1 ns and a day")))
     }
 }
 
-pub(crate) fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
+pub(crate) fn check_name(name: &str, path: &str) -> Result<(), KeyError> {
     let why = if name.is_empty() {
         "is empty"
     } else if name.len() > crate::NAME_BYTES_MAX {
@@ -636,5 +632,27 @@ pub(crate) fn check_name(name: &str, path: &str) -> Result<(), LayoutError> {
     } else {
         return Ok(());
     };
-    Err(LayoutError::new(path, format!("the name {name:?} {why}")))
+    Err(KeyError::new(path, format!("the name {name:?} {why}")))
+}
+
+/// Checks the name of a table. Case is ignored for the store's own tables, as SQL finds tables regardless of it.
+pub(crate) fn check_table(name: &str, path: &str) -> Result<(), KeyError> {
+    check_name(name, path)?;
+    match name.split('.').next() {
+        Some(schema) if schema.eq_ignore_ascii_case("strongback") => {
+            Err(KeyError::new(path, format!("the name {name:?}: tables named strongback are the store's own")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the length of a unit or a description, which the store limits.
+///
+/// # Errors
+/// If the text is too long.
+pub fn check_text(text: &str, path: &str) -> Result<(), KeyError> {
+    match text.len() > TEXT_BYTES_MAX {
+        true => Err(KeyError::new(path, format!("{} bytes; {TEXT_BYTES_MAX} at most", text.len()))),
+        false => Ok(()),
+    }
 }

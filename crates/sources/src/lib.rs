@@ -65,8 +65,8 @@ pub mod udp;
 pub mod worker;
 
 pub use clock::{Now, wall_clock};
-pub use config::SourceConfig;
-pub use layout::{LayoutError, SourceLayout};
+pub use config::{KeyError, SourceConfig};
+pub use layout::SourceLayout;
 pub use sink::Sink;
 pub use start::StartError;
 

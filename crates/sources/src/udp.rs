@@ -72,6 +72,14 @@ pub struct Listen {
     pub interface: Option<String>,
 }
 
+/// Returns whether sockets of one program cannot have both addresses: the port is the same, and so is the IP address
+/// or one of them is any. Whether any IPv6 address includes those of IPv4 depends on the system, so families are apart.
+pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_one_port = one.port() == other.port() && one.port() != 0;
+    is_one_port && one.is_ipv4() == other.is_ipv4() && (is_any || one.ip() == other.ip())
+}
+
 /// A bound socket with its options set.
 #[derive(Debug)]
 struct Socket {

@@ -7,8 +7,8 @@ use strongback_store::{Clock, StreamKey};
 use super::address::NetId;
 use super::leaf::Arrays;
 use super::wire::TCP_PORT;
-use crate::config::{ClockConfig, Enumerations, GroupConfig, ReadMode, SourceConfig, SourceKind};
-use crate::layout::{LayoutError, check_name};
+use crate::config::{ClockConfig, Enumerations, GroupConfig, KeyError, ReadMode, SourceConfig, SourceKind};
+use crate::layout::{check_name, check_table, check_tags};
 
 /// AMS port of the first PLC of TwinCAT 3.
 pub const PLC_PORT: u16 = 851;
@@ -145,25 +145,25 @@ impl AdsLayout {
     ///
     /// # Errors
     /// If a key is wrong, with the first such key.
-    pub fn compile(source: &SourceConfig, path: &str) -> Result<AdsLayout, LayoutError> {
+    pub fn compile(source: &SourceConfig, path: &str) -> Result<AdsLayout, KeyError> {
         let at = |key: &str| format!("{path}.{key}");
         check_name(&source.name, &at("name"))?;
-        let host = source.host.as_deref().ok_or_else(|| LayoutError::new(at("host"), "missing: address of the PLC"))?;
-        let mut target = PlcAddress::of(host).map_err(|why| LayoutError::new(at("host"), why))?;
+        let host = source.host.as_deref().ok_or_else(|| KeyError::new(at("host"), "missing: address of the PLC"))?;
+        let mut target = PlcAddress::of(host).map_err(|why| KeyError::new(at("host"), why))?;
         let net_id = |text: &Option<String>, key: &str| {
             let parsed = text.as_ref().map(|text| text.parse::<NetId>()).transpose();
-            parsed.map_err(|error| LayoutError::new(at(key), error.to_string()))
+            parsed.map_err(|error| KeyError::new(at(key), error.to_string()))
         };
         target.net_id = net_id(&source.net_id, "net_id")?;
         target.source_net_id = net_id(&source.source_net_id, "source_net_id")?;
         target.port = source.port.unwrap_or(PLC_PORT);
         let timeout_ms = source.timeout_ms.unwrap_or(TIMEOUT_MS);
         if !(10..=60_000).contains(&timeout_ms) {
-            return Err(LayoutError::new(at("timeout_ms"), format!("{timeout_ms} is not within 10 to 60000")));
+            return Err(KeyError::new(at("timeout_ms"), format!("{timeout_ms} is not within 10 to 60000")));
         }
         target.timeout = Duration::from_millis(timeout_ms);
         let state_table = source.state_table.clone().unwrap_or_else(|| format!("{}.state", source.name));
-        check_name(&state_table, &at("state_table"))?;
+        check_table(&state_table, &at("state_table"))?;
         let mut groups = Vec::with_capacity(source.group.len());
         for (i, group) in source.group.iter().enumerate() {
             groups.push(compile_group(group, target.port, &at(&format!("group[{i}]")))?);
@@ -181,23 +181,20 @@ impl AdsLayout {
     }
 }
 
-fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayout, LayoutError> {
+fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayout, KeyError> {
     let at = |key: &str| format!("{path}.{key}");
-    check_name(&group.table, &at("table"))?;
-    for (key, value) in &group.tags {
-        check_name(key, &at("tags"))?;
-        check_name(value, &at(&format!("tags.{key}")))?;
-    }
+    check_table(&group.table, &at("table"))?;
+    check_tags(&group.tags, path)?;
     if group.symbols.is_empty() || group.symbols.len() > PATTERNS_MAX {
-        return Err(LayoutError::new(at("symbols"), format!("1 to {PATTERNS_MAX} names or patterns, as \"MAIN.*\"")));
+        return Err(KeyError::new(at("symbols"), format!("1 to {PATTERNS_MAX} names or patterns, as \"MAIN.*\"")));
     }
     for (key, patterns) in [("symbols", &group.symbols), ("exclude", &group.exclude)] {
         if patterns.iter().any(|p| p.is_empty() || p.len() > crate::NAME_BYTES_MAX || p.chars().any(char::is_control)) {
-            return Err(LayoutError::new(at(key), "a pattern is empty, too long or holds a control character"));
+            return Err(KeyError::new(at(key), "a pattern is empty, too long or holds a control character"));
         }
     }
     let (key, cycle_ms) = match (group.cycle_ms, group.rate_hz) {
-        (Some(_), Some(_)) => return Err(LayoutError::new(at("rate_hz"), "cycle_ms says it already")),
+        (Some(_), Some(_)) => return Err(KeyError::new(at("rate_hz"), "cycle_ms says it already")),
         (Some(ms), None) => ("cycle_ms", ms),
         (None, Some(hz)) => ("rate_hz", 1e3 / hz),
         (None, None) => ("cycle_ms", CYCLE_MS),
@@ -210,7 +207,7 @@ fn compile_group(group: &GroupConfig, port: u16, path: &str) -> Result<GroupLayo
     if !(least..=CYCLE_MS_MAX).contains(&cycle_ms) {
         let fast = if group.mode == ReadMode::CyclicRead { "; mode = \"cyclic-notification\" takes 1 ms" } else { "" };
         let why = format!("a cycle of {cycle_ms} ms is not within {least} to {CYCLE_MS_MAX} ms{fast}");
-        return Err(LayoutError::new(at(key), why));
+        return Err(KeyError::new(at(key), why));
     }
     Ok(GroupLayout {
         key: StreamKey::new(group.table.clone(), group.tags.clone()),

@@ -3,8 +3,8 @@
 use hashbrown::HashSet;
 use strongback_store::{ChannelSpec, ChannelType, Clock, StreamKey, StreamSpec};
 
-use super::{CHANNELS_MAX, LayoutError, SEQUENCE_MODULUS, StreamLayout, TableLayout, check_name, compile_field};
-use crate::config::{BlockConfig, BlockHeader, StreamConfig};
+use super::{CHANNELS_MAX, SEQUENCE_MODULUS, StreamLayout, TableLayout, check_table, check_tags, compile_field};
+use crate::config::{BlockConfig, BlockHeader, KeyError, StreamConfig};
 
 /// Mapping of the blocks of a parser-aligned payload to tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +37,14 @@ pub(super) fn compile(
     clock: Clock,
     period_ns: Option<i64>,
     path: &str,
-) -> Result<StreamLayout, LayoutError> {
+) -> Result<StreamLayout, KeyError> {
     if !stream.channel.is_empty() {
         let why = "channels of a parser-aligned payload belong to a block of it: [[source.stream.block.channel]]";
-        return Err(LayoutError::new(format!("{path}.channel"), why));
+        return Err(KeyError::new(format!("{path}.channel"), why));
     }
     if stream.block.is_empty() {
         let why = "missing: a parser-aligned payload needs at least one [[source.stream.block]]";
-        return Err(LayoutError::new(format!("{path}.block"), why));
+        return Err(KeyError::new(format!("{path}.block"), why));
     }
     let count = |name, description: &str| ChannelSpec {
         description: description.to_owned(),
@@ -81,12 +81,12 @@ pub(super) fn compile(
                 Some(bus) => format!("another block has bus {bus} too"),
                 None => "missing: another block without it takes all other buses already".to_owned(),
             };
-            return Err(LayoutError::new(format!("{path}.bus"), why));
+            return Err(KeyError::new(format!("{path}.bus"), why));
         }
         let table = compile_table(block, source, clock, &path)?;
         if !keys.insert(table.spec.key.clone()) {
             let why = format!("{} is fed by this stream already: give one of them a tag", table.spec.key);
-            return Err(LayoutError::new(format!("{path}.table"), why));
+            return Err(KeyError::new(format!("{path}.table"), why));
         }
         layout.headers[i + 1].clone_from(&block.headers);
         tables.push(table);
@@ -97,9 +97,9 @@ pub(super) fn compile(
     Ok(StreamLayout { id: stream.id, payload_bytes: 0, tables, blocks: Some(layout) })
 }
 
-fn compile_table(block: &BlockConfig, source: &str, clock: Clock, path: &str) -> Result<TableLayout, LayoutError> {
-    check_name(&block.table, &format!("{path}.table"))?;
-    super::check_tags(&block.tags, path)?;
+fn compile_table(block: &BlockConfig, source: &str, clock: Clock, path: &str) -> Result<TableLayout, KeyError> {
+    check_table(&block.table, &format!("{path}.table"))?;
+    check_tags(&block.tags, path)?;
     let (mut fields, mut channels) = (Vec::new(), Vec::new());
     let headers: Vec<ChannelSpec> = block.headers.iter().map(|header| header.channel()).collect();
     let mut names: HashSet<&str> = HashSet::new();
@@ -107,12 +107,12 @@ fn compile_table(block: &BlockConfig, source: &str, clock: Clock, path: &str) ->
         let path = format!("{path}.channel[{i}]");
         if channel.samples.is_some() || channel.period_us.is_some() {
             let why = "a message is one frame: its channels have one sample each";
-            return Err(LayoutError::new(format!("{path}.samples"), why));
+            return Err(KeyError::new(format!("{path}.samples"), why));
         }
         let (field, stored) = compile_field(channel, 1, &path)?;
         if !names.insert(&channel.name) {
             let why = format!("{:?} names another channel of this block too", channel.name);
-            return Err(LayoutError::new(format!("{path}.name"), why));
+            return Err(KeyError::new(format!("{path}.name"), why));
         }
         channels.push(channel.spec(stored));
         fields.push(field);
@@ -120,13 +120,13 @@ fn compile_table(block: &BlockConfig, source: &str, clock: Clock, path: &str) ->
     for header in &headers {
         if !names.insert(&header.name) {
             let why = format!("{:?} names another channel of this block too", header.name);
-            return Err(LayoutError::new(format!("{path}.headers"), why));
+            return Err(KeyError::new(format!("{path}.headers"), why));
         }
     }
     channels.extend(headers.iter().cloned());
     if channels.is_empty() || channels.len() > CHANNELS_MAX {
         let why = format!("a block needs 1 to {CHANNELS_MAX} channels, not {}", channels.len());
-        return Err(LayoutError::new(format!("{path}.channel"), why));
+        return Err(KeyError::new(format!("{path}.channel"), why));
     }
     let spec = StreamSpec {
         key: StreamKey::new(block.table.as_str(), block.tags.clone()),

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use strongback_sources::config::SourceConfig;
 use strongback_sources::inetx::blocks::Blocks;
 use strongback_sources::inetx::{DecodeError, Decoder, Packet};
-use strongback_sources::{LayoutError, SourceLayout};
+use strongback_sources::{KeyError, SourceLayout};
 use strongback_store::{CellState, FrameBatch, Value};
 
 use crate::packets::inetx;
@@ -28,7 +28,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn compile(blocks: &str) -> Result<SourceLayout, LayoutError> {
+fn compile(blocks: &str) -> Result<SourceLayout, KeyError> {
     let text = format!(
         "name = 'fti'\nkind = 'inetx'\nlisten = '127.0.0.1:1'\n[[stream]]\nid = 0xA00\ntable = 'buses'\n\
          payload = 'parser-aligned'\n{blocks}"
