@@ -28,7 +28,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let config = match Config::read(&args.config) {
         Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::NotFound => {
             let hint = "`strongback check --print-example` prints a configuration to begin with; none is needed";
-            return Err(ConfigError::Here { path, wrong: vec![format!("{source}; {hint}")] }.into());
+            return Err(ConfigError::Here {
+                path,
+                wrong: vec![format!("{source}; {hint}")],
+            }
+            .into());
         }
         read => read?,
     };
@@ -38,8 +42,17 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         return Err(ConfigError::Here { path, wrong }.into());
     }
     let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
-    let channels: usize = config.source.iter().flat_map(|s| &s.stream).map(|s| s.channel.len()).sum();
-    let plcs = config.source.iter().filter(|s| s.kind == SourceKind::Ads).count();
+    let channels: usize = config
+        .source
+        .iter()
+        .flat_map(|s| &s.stream)
+        .map(|s| s.channel.len())
+        .sum();
+    let plcs = config
+        .source
+        .iter()
+        .filter(|s| s.kind == SourceKind::Ads)
+        .count();
     let packets = config.source.len() - plcs;
     let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
     println!(
@@ -53,8 +66,15 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         many(config.channel.len(), "note"),
         config.data_dir.display()
     );
-    config.retention.iter().for_each(|group| println!("  {group}"));
-    for source in config.source.iter().filter(|source| source.stream.is_empty() && source.group.is_empty()) {
+    config
+        .retention
+        .iter()
+        .for_each(|group| println!("  {group}"));
+    for source in config
+        .source
+        .iter()
+        .filter(|source| source.stream.is_empty() && source.group.is_empty())
+    {
         println!(
             "  note: source {:?} has no streams: what it receives is counted by its id, and not stored",
             source.name
@@ -67,23 +87,139 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
 fn here(config: &Config) -> Vec<String> {
     let listens = config.check_listens().err();
     let token = config.token().err();
-    let mut wrong: Vec<String> = [listens, token].into_iter().flatten().map(|error| error.to_string()).collect();
+    let mut wrong: Vec<String> = [listens, token]
+        .into_iter()
+        .flatten()
+        .map(|error| error.to_string())
+        .collect();
     match layout::compile_all(&config.source).context("source") {
         Ok(layouts) => wrong.extend(layouts.packets.iter().flat_map(|source| {
-            let missing = source.listen.iter().filter_map(|listen| multicast::check_interface(listen).err());
+            let missing = source
+                .listen
+                .iter()
+                .filter_map(|listen| multicast::check_interface(listen).err());
             missing.map(|error| format!("source {:?}: {error}", source.name))
         })),
         Err(error) => wrong.push(sentence(&error)),
     }
     // Read as at the start of the server; the tables themselves were checked with the text.
     let receivers = receivers(&config.webhook).unwrap_or_default();
-    wrong.extend(receivers.into_iter().filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()));
+    wrong.extend(
+        receivers
+            .into_iter()
+            .filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()),
+    );
     wrong
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// Key that no table has.
+    const UNKNOWN: &str = "qqqqqqqqqqqqqqqq";
+
+    /// Returns the keys of the table that the last of these headers begins, as the error for an unknown key lists them.
+    fn keys(headers: &[String]) -> Option<Vec<String>> {
+        let text = format!("{}\n{UNKNOWN} = 1\n", headers.join("\n"));
+        let error = Config::parse(&text, "x").unwrap_err().to_string();
+        let (_, list) = error.split_once(&format!("unknown key `{UNKNOWN}`; there are "))?;
+        Some(
+            list.lines()
+                .next()?
+                .split(", ")
+                .map(str::to_owned)
+                .collect(),
+        )
+    }
+
+    /// Adds the paths of all keys that a configuration may have below the last of these headers.
+    fn add_keys(path: &str, headers: &[String], all: &mut BTreeSet<String>) {
+        for key in keys(headers).unwrap_or_default() {
+            let path = if path.is_empty() {
+                key
+            } else {
+                format!("{path}.{key}")
+            };
+            for header in [format!("[[{path}]]"), format!("[{path}]")] {
+                let below = [headers, &[header]].concat();
+                if keys(&below).is_some() {
+                    add_keys(&path, &below, all);
+                    break;
+                }
+            }
+            all.insert(path);
+        }
+    }
+
+    /// Adds the paths of all keys in a value of a document.
+    fn add_used(path: &str, value: &toml::Value, used: &mut BTreeSet<String>) {
+        match value {
+            toml::Value::Table(table) => {
+                for (key, value) in table {
+                    let path = if path.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{path}.{key}")
+                    };
+                    add_used(&path, value, used);
+                    used.insert(path);
+                }
+            }
+            toml::Value::Array(array) => array.iter().for_each(|value| add_used(path, value, used)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_example_has_every_key() {
+        // With comments of examples and of optional keys taken away.
+        let is_key = |text: &str| {
+            text.split_once(" = ")
+                .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+        };
+        let code = |line: &str| match line.strip_prefix("# ").filter(|rest| is_key(rest)) {
+            Some(optional) => optional.to_owned(),
+            None => line
+                .strip_prefix('#')
+                .filter(|rest| !rest.starts_with(' '))
+                .unwrap_or(line)
+                .to_owned(),
+        };
+        let text: String = EXAMPLE.lines().map(|line| code(line) + "\n").collect();
+        let (mut all, mut used) = (BTreeSet::new(), BTreeSet::new());
+        add_used("", &toml::Value::Table(text.parse().unwrap()), &mut used);
+        add_keys("", &[], &mut all);
+        let tables = [
+            "source.stream.block.channel.stride_bytes",
+            "source.groups.interface",
+            "view.run.clock",
+        ];
+        assert!(
+            tables.iter().all(|key| all.contains(*key)),
+            "keys are looked for in all tables: {all:?}"
+        );
+        // Described once, for the channels of packets and for the first level.
+        let is_repeated = |key: &&String| {
+            [
+                "source.stream.block.channel.",
+                "limit.warning.",
+                "limit.critical.",
+                "limit.watch.is",
+            ]
+            .iter()
+            .any(|table| key.starts_with(table))
+        };
+        let missing: Vec<&String> = all
+            .difference(&used)
+            .filter(|key| !is_repeated(key))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let unknown: Vec<&String> = used.difference(&all).collect();
+        let is_free = |key: &str| key.contains(".tags.") || key.contains(".headers.");
+        assert!(unknown.iter().all(|key| is_free(key)), "{unknown:?}");
+    }
 
     #[test]
     fn what_this_machine_has_not_is_told_all_of_it() {
@@ -93,12 +229,23 @@ mod tests {
                     [[webhook]]\nname = \"duty\"\nurl = \"https://duty.example\"\nca_file = \"/nowhere/ca.pem\"\n";
         let wrong = here(&Config::parse(text, "x").unwrap());
         assert_eq!(wrong.len(), 4, "{wrong:?}");
-        assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"), "{wrong:?}");
         assert!(
-            wrong[1].contains("eth99") && wrong[1].contains("its interfaces are") && wrong[1].contains("lo"),
+            wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"),
             "{wrong:?}"
         );
-        assert!(wrong[2].contains("\"ops\": token_file: /nowhere/ops"), "{wrong:?}");
-        assert!(wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"), "{wrong:?}");
+        assert!(
+            wrong[1].contains("eth99")
+                && wrong[1].contains("its interfaces are")
+                && wrong[1].contains("lo"),
+            "{wrong:?}"
+        );
+        assert!(
+            wrong[2].contains("\"ops\": token_file: /nowhere/ops"),
+            "{wrong:?}"
+        );
+        assert!(
+            wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"),
+            "{wrong:?}"
+        );
     }
 }
