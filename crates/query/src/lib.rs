@@ -41,7 +41,7 @@
 
 #![forbid(unsafe_code)]
 
-// From the lowest to the highest: each imports only those above it in this list (`tests/walls/wings.rs`).
+// Which module may import which is defined in `tests/walls/wings.rs`.
 mod error;
 mod export;
 mod expression;

@@ -13,7 +13,7 @@ mod value;
 use std::fmt::Write;
 use std::sync::Arc;
 
-pub use value::{not_finite, put_cell, put_field, put_json, put_json_text, put_plain};
+pub use value::{not_finite, put_cell, put_field, put_json, put_json_text, put_list, put_plain};
 
 use crate::model::batch::Batch;
 use crate::model::calendar::CivilTime;

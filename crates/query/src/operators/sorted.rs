@@ -81,7 +81,8 @@ fn sorted(
     if let Some(scan) = plan.downcast_ref::<StoreScan>() {
         return Ok(scan.merged(&order, fetch).map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
     }
-    // A limit below the sort selected its rows before sorting, unless it is the merge's, handed down to each of its inputs.
+    // A limit below the sort selected its rows before sorting, unless it is the merge's, handed down to each of its
+    // inputs.
     let is_handed_down = plan.output_partitioning().partition_count() > 1 && plan.fetch() == fetch;
     if plan.fetch().is_some() && !is_handed_down {
         return Ok(None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strongback_store::text::put_plain;
+use strongback_store::text::{put_list, put_plain};
 use strongback_store::{ChannelIndex, Clock, OwnedValue, Pattern, StateCell, Stream, Value, View, matching};
 
 use crate::error::QueryError;
@@ -87,16 +87,7 @@ fn put_text(out: &mut String, value: Value<'_>) {
     match value {
         Value::F32(v) => out.push_str(&f32_text(v)),
         Value::F64(v) => out.push_str(&f64_text(v)),
-        Value::Array(array) => {
-            out.push('[');
-            for (at, element) in array.iter().enumerate() {
-                if at > 0 {
-                    out.push(',');
-                }
-                put_text(out, element);
-            }
-            out.push(']');
-        }
+        Value::Array(array) => put_list(out, array, put_text),
         value => put_plain(out, value),
     }
 }

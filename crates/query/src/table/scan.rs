@@ -79,7 +79,8 @@ impl StoreScan {
     pub(crate) fn merged(&self, order: &[PhysicalSortExpr], fetch: Option<usize>) -> Option<StoreScan> {
         let [key] = order else { return None };
         let column = self.columns.get(key.expr.downcast_ref::<ColumnExpr>()?.index())?;
-        // A limit of its own selected rows without the order, unless it is the merge's, handed down to each of its inputs.
+        // A limit of its own selected rows without the order, unless it is the merge's, handed down to each of its
+        // inputs.
         let is_handed_down = self.partitions.len() > 1 && self.fetch == fetch;
         if self.fetch.is_some() && !is_handed_down || !follows_time(column, self.streams()) {
             return None;

@@ -95,7 +95,8 @@ fn put_quoted(out: &mut String, value: Value<'_>) {
     out.push('"');
 }
 
-fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Value<'_>)) {
+/// Appends an array as `[1,2]`, in which `put` appends each element.
+pub fn put_list(out: &mut String, array: ArrayRef<'_>, put: impl Fn(&mut String, Value<'_>)) {
     out.push('[');
     for (at, element) in array.iter().enumerate() {
         if at > 0 {
