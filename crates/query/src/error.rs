@@ -15,6 +15,8 @@ pub mod sqlstate {
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
     /// An invalid time.
     pub const INVALID_DATETIME: &str = "22007";
+    /// A time zone displacement out of range.
+    pub const INVALID_DISPLACEMENT: &str = "22009";
     /// Division by zero.
     pub const DIVISION_BY_ZERO: &str = "22012";
     /// An invalid argument of a function.
@@ -234,6 +236,7 @@ fn datafusion_sqlstate(error: &DataFusionError) -> &'static str {
             ArrowError::DivideByZero => sqlstate::DIVISION_BY_ZERO,
             ArrowError::ArithmeticOverflow(_) => sqlstate::NUMERIC_OUT_OF_RANGE,
             ArrowError::CastError(text) => cast_sqlstate(text),
+            ArrowError::ParseError(text) if text.starts_with("Invalid timezone") => sqlstate::INVALID_PARAMETER,
             ArrowError::ParseError(text) => cast_sqlstate(text),
             ArrowError::ComputeError(text) if text.contains("verflow") => sqlstate::NUMERIC_OUT_OF_RANGE,
             _ => sqlstate::DATA_EXCEPTION,

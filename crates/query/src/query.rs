@@ -35,6 +35,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions::growth;
 use crate::functions::integer;
 use crate::functions::large::LargeCalls;
+use crate::functions::text::CheckTexts;
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
@@ -58,6 +59,7 @@ use crate::sql::extent;
 use crate::sql::parser::Parser;
 use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
+use crate::sql::value;
 use crate::system::SystemRows;
 use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
@@ -272,6 +274,7 @@ fn template(
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
+        .with_analyzer_rule(Arc::new(CheckTexts))
         .with_physical_optimizer_rule(Arc::new(SortedScan))
         .with_physical_optimizer_rule(Arc::new(Cooperation))
         .build())
@@ -354,6 +357,7 @@ impl Inner {
     fn plan(&self, state: &SessionState, statement: &Statement, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
         let tables = self.database.tables();
         let mut statement = statement.clone();
+        value::check(&mut statement)?;
         let functions = parameter::table_functions(&mut statement)?;
         let texts = LongTexts::take(&mut statement)?;
         // A plan with a session's own functions belongs to the session.

@@ -7,4 +7,5 @@ pub(crate) mod parser;
 pub(crate) mod setting;
 pub(crate) mod sized;
 pub(crate) mod statement;
+pub(crate) mod value;
 pub(crate) mod walk;

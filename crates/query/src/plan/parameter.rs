@@ -10,6 +10,7 @@ use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
 use crate::sql::constant;
+use crate::sql::value::{check_float, time_text};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
 
@@ -197,15 +198,25 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, 
         Type::INT2 => ScalarValue::Int16(Some(trimmed.parse().map_err(|_| invalid("smallint"))?)),
         Type::INT4 => ScalarValue::Int32(Some(trimmed.parse().map_err(|_| invalid("integer"))?)),
         Type::INT8 | Type::OID => ScalarValue::Int64(Some(trimmed.parse().map_err(|_| invalid("bigint"))?)),
-        Type::FLOAT4 => ScalarValue::Float32(Some(trimmed.parse().map_err(|_| invalid("real"))?)),
-        Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| invalid("double precision"))?)),
+        Type::FLOAT4 => {
+            let number: f32 = trimmed.parse().map_err(|_| invalid("real"))?;
+            check_float(trimmed, number.into(), "real")?;
+            ScalarValue::Float32(Some(number))
+        }
+        Type::FLOAT8 => {
+            let number = trimmed.parse().map_err(|_| invalid("double precision"))?;
+            check_float(trimmed, number, "double precision")?;
+            ScalarValue::Float64(Some(number))
+        }
         Type::NUMERIC => {
             let scale = trimmed.split_once('.').map_or(0, |(_, f)| f.len().min(38)) as i8;
             let kind = DataType::Decimal128(38, scale);
             ScalarValue::from(trimmed).cast_to(&kind).map_err(|_| invalid("numeric"))?
         }
-        Type::TIMESTAMPTZ => ScalarValue::from(trimmed).cast_to(&timestamp_type())?,
-        Type::TIMESTAMP => ScalarValue::from(trimmed).cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None))?,
+        Type::TIMESTAMPTZ => ScalarValue::from(&*time_text(trimmed)?).cast_to(&timestamp_type())?,
+        Type::TIMESTAMP => {
+            ScalarValue::from(&*time_text(trimmed)?).cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None))?
+        }
         Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
         _ => ScalarValue::from(text),
     })

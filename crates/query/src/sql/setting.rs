@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::value::zone;
 
 /// Value of `server_version`: a version for which clients know the protocol. `version()` also names the actual server.
 pub(crate) const SERVER_VERSION: &str = "16.6";
@@ -165,6 +166,13 @@ impl Settings {
             }
             ("client_encoding", _) => {}
             ("timezone", Some(text)) if !is_utc(text) => {
+                let exists = zone(text).is_ok() || is_hours(text) || text.eq_ignore_ascii_case("local");
+                if !exists && !text.to_ascii_lowercase().starts_with("interval ") {
+                    return Err(QueryError::new(
+                        sqlstate::INVALID_PARAMETER,
+                        format!("invalid value for parameter \"TimeZone\": \"{text}\""),
+                    ));
+                }
                 return Err(QueryError::new(
                     sqlstate::FEATURE_NOT_SUPPORTED,
                     format!("times are shown in UTC; time zone \"{text}\" is not offered"),
@@ -212,6 +220,11 @@ fn is_utc(text: &str) -> bool {
     let text = text.trim_matches('\'');
     ["utc", "etc/utc", "gmt", "z", "zulu", "+00", "+00:00", "0", "default", "uct", "universal"]
         .contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Reports whether a text is a displacement in hours, such as `-7` or `5.5`.
+fn is_hours(text: &str) -> bool {
+    text.parse::<f64>().is_ok_and(|hours| hours.abs() < 16.0)
 }
 
 /// Parses `5000` (milliseconds), `5s`, `2min`, `1h`, `1d`, `250ms` or `10us`.

@@ -25,6 +25,7 @@ mod correlated;
 mod hostile;
 mod integers;
 mod order;
+mod values;
 
 /// As in the program: memory is measured.
 #[global_allocator]

@@ -1,0 +1,133 @@
+//! Texts and constants that have no value: refused as in PostgreSQL.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+
+use crate::{Fixture, state_of, text, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_beyond_their_type_are_refused() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let client = fixture.client().await;
+    for sql in [
+        "select 1e400",
+        "select -1e400",
+        "select 1_0e400",
+        "select 1e-400",
+        "select x from pad where y < 1e400",
+        "select x from pad where y < '1e400'",
+        "select x from pad where y between 0 and '-1e400'",
+        "select '1e400'::float8",
+        "select cast('-1e400' as double precision)",
+        "select float8 '1e400'",
+        "select '1e-400'::float8",
+        "select '1e39'::float4",
+        "select '1e39'::real",
+        "select (x::text || 'e400')::float8 from pad",
+        "select count(*) from pad where (x::text || 'e400')::float8 > 1",
+        "select ('1' || 'e400')::float8",
+        "select sum((x::text || 'e39')::float4) from pad",
+        "select v::float8 from (values ('1'), ('1e400')) t(v)",
+        "select x from pad order by (x::text || 'e400')::float8",
+    ] {
+        assert_eq!(state_of(&client, sql).await, "22003", "{sql}");
+        let error = fixture.query.sql_json(sql, 10, Duration::from_secs(60)).await.unwrap_err();
+        assert_eq!(error.sqlstate, "22003", "{sql}");
+    }
+    let error = fixture.query.sql_json("select 1e400", 1, Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.message, "\"1e400\" is out of range for type double precision");
+    let error = fixture.query.sql_json("select '1e39'::float4", 1, Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.message, "\"1e39\" is out of range for type real");
+    let statement = client.prepare_typed("select $1::float8", &[Type::TEXT]).await.unwrap();
+    let error = client.query(&statement, &[&"1e400"]).await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "22003");
+    for (sql, result) in [
+        ("select 'Infinity'::float8", "Infinity"),
+        ("select '-inf'::float8", "-Infinity"),
+        ("select 'NaN'::float4", "NaN"),
+        ("select '0e400'::float8", "0"),
+        ("select 1e308", "1e+308"),
+        ("select '1e-320'::float8", "1e-320"),
+        // Arithmetic follows IEEE 754.
+        ("select 1e308 * 10", "Infinity"),
+        ("select count(*) from pad where y < 'Infinity'", "2"),
+        ("select try_cast('1e400' as double) is null", "t"),
+        ("select count(try_cast(x::text || 'e400' as double)) from pad", "1"),
+        ("select max((x::text || 'e1')::float8) from pad", "20"),
+        ("select count(*) from (select x::text::float8 as v from pad group by rollup (x::text::float8)) q", "4"),
+        ("select v::float8 + 1 from (values ('1'), (null)) t(v) order by 1 limit 1", "2"),
+    ] {
+        assert_eq!(text(&client, sql).await, result, "{sql}");
+    }
+    // A checked cast leaves the name of its column as it was.
+    let named = client.prepare("select y::text::float8, cast(x::text as float8) from pad").await.unwrap();
+    assert_eq!(named.columns().iter().map(|column| column.name()).collect::<Vec<_>>(), ["pad.y", "pad.x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_time_zones_and_displacements_out_of_range_are_refused() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let client = fixture.client().await;
+    let mut wrong = Vec::new();
+    for (sql, code) in [
+        ("set time zone 'Nowhere/City'", "22023"),
+        ("set timezone = 'Nope'", "22023"),
+        ("set timezone to '25'", "22023"),
+        ("set time zone 'Europe/Berlin'", "0A000"),
+        ("set time zone -7", "0A000"),
+        ("select time at time zone 'Nope' from pad", "22023"),
+        ("select now() at time zone 'Nowhere/City' is null", "22023"),
+        ("select count(*) from pad where time at time zone '+25:00' is null", "22023"),
+        ("select timestamp '2026-01-01 00:00:00' at time zone 'Nope'", "22023"),
+        ("select '2026-01-01 00:00:00' at time zone 'Nope'", "22023"),
+        ("select timestamptz '2026-01-01 00:00:00 Nowhere/City'", "22023"),
+        ("select '2026-01-01 00:00:00 Nope'::timestamptz", "22023"),
+        ("select count(*) from pad where time > '2026-01-01 00:00:00 Nope'", "22023"),
+        ("select to_timestamp('2026-01-01 00:00:00 Nope')", "22023"),
+        ("select timestamptz '2026-01-01 00:00:00+25:00'", "22009"),
+        ("select timestamptz '2026-01-01 00:00:00+16:00'", "22009"),
+        ("select timestamp '2026-01-01 00:00:00-16'", "22009"),
+        ("select '2026-01-01T00:00:00+00:60'::timestamptz", "22009"),
+        ("select '2026-01-01T00:00:00+2359'::timestamptz", "22009"),
+        ("select count(*) from pad where time > '2026-01-01 00:00:00+16:00'", "22009"),
+        ("select x from pad where time > '2026-01-01 00:00:00+16:00' limit 1", "22009"),
+        ("select x from pad where time between '2026-01-01' and timestamptz '2026-01-01 00:00:00+16:00'", "22009"),
+        ("select ('2026-01-01 00:00:00+1' || (x + 6)::text || ':00')::timestamptz from pad", "22009"),
+        ("select * from state_at('2026-01-01 00:00:00+16:00', 'pad.x')", "22009"),
+        ("select * from state_at('2026-01-01 00:00:00 Nope', 'pad.x')", "22023"),
+        ("select * from state_at(timestamptz '2026-01-01 00:00:00+16:00', 'pad.x')", "22009"),
+        ("select * from state_at('2026-01-01 00:00:00+16:00'::timestamptz, 'pad.x')", "22009"),
+    ] {
+        let got = state_of(&client, sql).await;
+        if got != code {
+            wrong.push((sql, code, got));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let sql = "select timestamptz '2026-01-01 00:00:00+25:00'";
+    let error = fixture.query.sql_json(sql, 1, Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.message, "time zone displacement out of range: \"2026-01-01 00:00:00+25:00\"");
+    let sql = "select time at time zone 'Nope' from pad";
+    let error = fixture.query.sql_json(sql, 1, Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.message, "time zone \"Nope\" not recognized");
+    for (sql, result) in [
+        ("select timestamptz '2026-01-01 00:00:00+15:59'", "2025-12-31 08:01:00+00"),
+        ("select timestamptz '2026-01-01 00:00:00-15:59:59'", "2026-01-01 15:59:59+00"),
+        ("select '2026-01-01 00:00:00.5+2'::timestamptz", "2025-12-31 22:00:00.5+00"),
+        ("select '2026-07-01 00:00:00 europe/berlin'::timestamptz", "2026-06-30 22:00:00+00"),
+        (
+            "select ('2026-01-01 00:00:00+1' || x::text || ':00:30')::timestamptz from pad limit 1",
+            "2025-12-31 13:59:30+00",
+        ),
+        ("select date_trunc('day', time at time zone 'america/new_york') from pad limit 1", "2026-11-19 05:00:00+00"),
+        ("select count(*) from pad where time >= '2026-11-20 02:00:00.001 Africa/Cairo'", "2"),
+        ("select count(*) from pad where time >= '2026-11-20 15:59:59+15:59:59'", "3"),
+        ("select try_cast('2026-01-01 00:00:00+16:00' as timestamp) is null", "t"),
+    ] {
+        assert_eq!(text(&client, sql).await, result, "{sql}");
+    }
+    assert_eq!(texts(&client, "select x from pad where time > '2026-11-20 02:00:00.001+2'").await.len(), 1);
+}
