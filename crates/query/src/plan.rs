@@ -4,4 +4,5 @@ pub(crate) mod direct;
 pub(crate) mod names;
 pub(crate) mod parameter;
 pub(crate) mod planning;
+pub(crate) mod repeated;
 pub(crate) mod types;

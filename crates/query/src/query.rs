@@ -44,6 +44,7 @@ use crate::operators::sorted::SortedScan;
 use crate::plan::names;
 use crate::plan::parameter;
 use crate::plan::planning::Planning;
+use crate::plan::repeated::Repeated;
 use crate::plan::types::Types;
 use crate::query::cache::{CachedPlan, PlanCache};
 use crate::running::clock::now_ns;
@@ -367,8 +368,10 @@ impl Inner {
         }
         let columns = names::resolve(&mut statement, &tables)?;
         extent::check_joins(&mut statement, columns)?;
+        let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
-        let logical = self.heavy.handle().block_on(state.statement_to_plan(statement))?;
+        let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
+        let logical = logical.map_err(|error| repeated.named(error.into()))?;
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -383,7 +386,7 @@ impl Inner {
             }
             parameters[number - 1].get_or_insert(kind);
         }
-        let schema = Arc::new(logical.schema().as_arrow().clone());
+        let schema = repeated.shown(&logical)?;
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, text_bytes)?;
         let version = tables.version;

@@ -12,10 +12,9 @@ use datafusion::sql::sqlparser::parser::Parser as SqlParser;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use datafusion_pg_catalog::sql::rules::{
-    AliasDuplicatedProjectionRewrite, CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral,
-    FixVersionColumnName, PrependUnqualifiedPgTableName, RemoveSubqueryFromProjection, ResolveUnqualifiedIdentifier,
-    RewriteArrayAnyAllOperation, RewritePgCatalogOperator, RewriteRegCastToSubquery, SqlStatementRewriteRule,
-    StripCallableQualifier, StripCollate,
+    CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral, FixVersionColumnName, PrependUnqualifiedPgTableName,
+    RemoveSubqueryFromProjection, ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation, RewritePgCatalogOperator,
+    RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -40,7 +39,6 @@ impl Parser {
         Parser {
             clients: PostgresCompatibilityParser::new(),
             before_subqueries: vec![
-                Arc::new(AliasDuplicatedProjectionRewrite),
                 Arc::new(ResolveUnqualifiedIdentifier),
                 Arc::new(RewriteArrayAnyAllOperation),
                 Arc::new(PrependUnqualifiedPgTableName),
@@ -84,7 +82,10 @@ impl Parser {
                 .iter()
                 .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s.clone())))
                 .collect();
-            let replaced = self.clients.parse(sql)?;
+            let mut replaced = self.clients.parse(sql)?;
+            for statement in &mut replaced {
+                walk(statement, &mut WithoutAliases)?;
+            }
             if replaced != by_rules {
                 return Ok(replaced);
             }
@@ -121,6 +122,22 @@ fn names_catalog(token: &Token) -> bool {
     let Token::Word(word) = token else { return false };
     let word = word.value.to_ascii_lowercase();
     word.starts_with("pg_") || word == "information_schema" || word == "current_setting"
+}
+
+/// Removes the aliases that the clients' parser gives to columns which a wildcard repeats.
+struct WithoutAliases;
+
+impl Visitor for WithoutAliases {
+    fn query(&mut self, query: &mut Query) -> Step {
+        let SetExpr::Select(select) = query.body.as_mut() else { return ControlFlow::Continue(()) };
+        for item in &mut select.projection {
+            let SelectItem::ExprWithAlias { expr, alias } = item else { continue };
+            if alias.value.starts_with("__alias_") {
+                *item = SelectItem::UnnamedExpr(expr.clone());
+            }
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// Rewrites scalar subqueries of clients over the catalogs: correlated ones, which would find no rows, become NULL, and

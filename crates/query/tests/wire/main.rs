@@ -24,6 +24,7 @@ mod arrays;
 mod correlated;
 mod hostile;
 mod integers;
+mod names;
 mod order;
 mod values;
 

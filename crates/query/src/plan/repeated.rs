@@ -1,0 +1,211 @@
+//! Results with several columns of one name, as in `select time, * from t`.
+//!
+//! PostgreSQL takes them, DataFusion does not. A repeated column therefore gets another name while a statement is
+//! planned, and its own where the columns are shown. A name refers to the column that kept it.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, Ident, ObjectName, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement,
+    TableFactor,
+};
+
+use crate::error::QueryError;
+use crate::sql::walk::{Step, Visitor, walk};
+use crate::system::catalog::{PUBLIC, Tables};
+
+/// Names of repeated columns, by the names that they have in the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Repeated(HashMap<String, String>);
+
+impl Repeated {
+    /// Renames the repeated columns of a statement whose names are exact.
+    ///
+    /// # Errors
+    /// Passes on errors of the walk, and adds none.
+    pub(crate) fn rename(statement: &mut Statement, tables: &Tables) -> Result<Repeated, QueryError> {
+        let mut rename = Rename { tables, names: HashMap::new() };
+        walk(statement, &mut rename)?;
+        Ok(Repeated(rename.names))
+    }
+
+    /// Returns the columns of a plan under the names that a client sees.
+    ///
+    /// # Errors
+    /// Passes on errors of the traversal, and adds none.
+    pub(crate) fn shown(mut self, plan: &LogicalPlan) -> Result<SchemaRef, QueryError> {
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::SubqueryAlias(subquery) = node
+                && let LogicalPlan::Projection(projection) = subquery.input.as_ref()
+            {
+                self.0.extend(projection.expr.iter().filter_map(numbered));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let schema = plan.schema().as_arrow();
+        if self.0.is_empty() {
+            return Ok(Arc::new(schema.clone()));
+        }
+        let shown = |field: &Arc<Field>| match self.name(field.name()) {
+            name if name == field.name() => field.clone(),
+            name => Arc::new(field.as_ref().clone().with_name(name)),
+        };
+        let fields: Vec<Arc<Field>> = schema.fields().iter().map(shown).collect();
+        Ok(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())))
+    }
+
+    /// Returns an error under the names that a client knows.
+    pub(crate) fn named(&self, mut error: QueryError) -> QueryError {
+        for (planned, name) in &self.0 {
+            error.message = error.message.replace(planned, name);
+        }
+        error
+    }
+
+    fn name<'a>(&'a self, planned: &'a str) -> &'a str {
+        let mut name = planned;
+        while let Some(shorter) = self.0.get(name).filter(|shorter| shorter.len() < name.len()) {
+            name = shorter;
+        }
+        name
+    }
+}
+
+/// Returns the new and the former name of a column that DataFusion numbered, as `x:1`, because a subquery has several
+/// of its name.
+fn numbered(expr: &Expr) -> Option<(String, String)> {
+    let Expr::Alias(alias) = expr else { return None };
+    let Expr::Column(column) = alias.expr.as_ref() else { return None };
+    let number = alias.name.strip_prefix(&column.name)?.strip_prefix(':')?;
+    let is_numbered = alias.relation.is_some() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_numbered.then(|| (alias.name.clone(), column.name.clone()))
+}
+
+/// Visitor that renames repeated columns.
+struct Rename<'a> {
+    tables: &'a Tables,
+    names: HashMap<String, String>,
+}
+
+impl Visitor for Rename<'_> {
+    fn query(&mut self, query: &mut Query) -> Step {
+        self.set(&mut query.body);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Rename<'_> {
+    fn set(&mut self, body: &mut SetExpr) {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.set(left);
+                self.set(right);
+            }
+            // A query in brackets is visited by itself.
+            _ => {}
+        }
+    }
+
+    fn select(&mut self, select: &mut Select) {
+        if select.projection.len() < 2 {
+            return;
+        }
+        let all = Wildcards::of(select, self.tables);
+        let mut columns: HashMap<String, Vec<Vec<String>>> = HashMap::new();
+        for item in &mut select.projection {
+            let SelectItem::UnnamedExpr(expr) = item else { continue };
+            let path = match expr {
+                SqlExpr::Identifier(ident) => vec![folded(ident)],
+                SqlExpr::CompoundIdentifier(idents) => idents.iter().map(folded).collect(),
+                _ => continue,
+            };
+            let Some(name) = path.last().cloned() else { continue };
+            let before = columns.entry(name.clone()).or_default();
+            if all.have(&path) || before.iter().any(|other| is_same(other, &path)) {
+                let planned = format!("{name} (column {})", self.names.len() + 1);
+                let alias = Ident::with_quote('"', &planned);
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                self.names.insert(planned, name);
+            } else {
+                before.push(path);
+            }
+        }
+    }
+}
+
+/// Reports whether two columns of one name are the same one, as far as they say where they come from.
+fn is_same(one: &[String], other: &[String]) -> bool {
+    one.len() == 1 || other.len() == 1 || one.ends_with(other) || other.ends_with(one)
+}
+
+fn folded(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+fn last(name: &ObjectName) -> Option<String> {
+    name.0.last()?.as_ident().map(folded)
+}
+
+/// Wildcards of a SELECT.
+struct Wildcards {
+    /// Whether there is a `*`.
+    all: bool,
+    /// Tables of `t.*`, each with the lower-case names of its columns, if these are known and must be looked at to tell
+    /// whether a name without a table is one of them.
+    tables: Vec<(String, Option<Vec<String>>)>,
+}
+
+impl Wildcards {
+    fn of(select: &Select, tables: &Tables) -> Wildcards {
+        let is_joined = select.from.len() != 1 || select.from.iter().any(|from| !from.joins.is_empty());
+        let mut wildcards = Wildcards { all: false, tables: Vec::new() };
+        for item in &select.projection {
+            match item {
+                SelectItem::Wildcard(_) => wildcards.all = true,
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                    let Some(name) = last(name) else { continue };
+                    let columns = if is_joined { columns_of(&name, select, tables) } else { None };
+                    wildcards.tables.push((name, columns));
+                }
+                _ => {}
+            }
+        }
+        wildcards
+    }
+
+    /// Reports whether a column is also one of a wildcard.
+    fn have(&self, path: &[String]) -> bool {
+        self.all
+            || self.tables.iter().any(|(table, columns)| match path {
+                [name] => columns.as_ref().is_none_or(|columns| columns.contains(&name.to_lowercase())),
+                [.., of, _] => of == table,
+                [] => false,
+            })
+    }
+}
+
+/// Returns the columns of a table in FROM, if it is one of the store.
+fn columns_of(name: &str, select: &Select, tables: &Tables) -> Option<Vec<String>> {
+    let factors = select.from.iter().flat_map(|from| {
+        let joined = from.joins.iter().map(|join| &join.relation);
+        std::iter::once(&from.relation).chain(joined)
+    });
+    let exact = factors.into_iter().find_map(|factor| {
+        let TableFactor::Table { name: table, alias, args: None, .. } = factor else { return None };
+        let shown = alias.as_ref().map_or_else(|| last(table), |alias| Some(folded(&alias.name)));
+        (shown.as_deref() == Some(name)).then(|| table.0.iter().filter_map(|part| part.as_ident()).map(folded))
+    })?;
+    let parts: Vec<String> = exact.collect();
+    let table = match parts.as_slice() {
+        [schema, rest @ ..] if schema == PUBLIC && !rest.is_empty() => rest.join("."),
+        parts => parts.join("."),
+    };
+    let table = tables.table(&table)?;
+    Some(table.columns.iter().map(|column| column.name.to_lowercase()).collect())
+}
