@@ -371,7 +371,7 @@ impl Inner {
         let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
         let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
-        let logical = logical.map_err(|error| repeated.named(error.into()))?;
+        let logical = logical.map_err(|error| tables.with_nearest(repeated.named(error.into())))?;
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)

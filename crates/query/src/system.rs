@@ -1,5 +1,5 @@
 //! System rows that the server provides for SQL: `strongback.sources`, `strongback.gaps`, `strongback.events`,
-//! `strongback.runs`.
+//! `strongback.runs`. Definitions of the server's own streams, whose tables exist before their first row.
 
 pub(crate) mod catalog;
 pub(crate) mod counters;
@@ -10,7 +10,7 @@ pub(crate) mod tables;
 
 use std::ops::Range;
 
-use strongback_store::StreamId;
+use strongback_store::{StreamId, StreamSpec};
 
 pub use counters::SourceCounters;
 
@@ -143,6 +143,12 @@ pub trait SystemRows: Send + Sync + 'static {
 
     /// Returns the runs, both with a clock and imported.
     fn runs(&self) -> Vec<RunRow> {
+        Vec::new()
+    }
+
+    /// Returns definitions of the server's own streams. Their tables exist in SQL before there is a first row, with a
+    /// column for each tag and channel.
+    fn own_streams(&self) -> Vec<StreamSpec> {
         Vec::new()
     }
 

@@ -44,8 +44,10 @@ impl fmt::Debug for StoreTable {
 }
 
 impl StoreTable {
-    pub(crate) fn new(store: Store, name: String, streams: Vec<Arc<Stream>>) -> Self {
-        let columns = Arc::new(table_columns(&streams));
+    /// Creates a table. A `declared` stream adds columns that the others may lack, and no rows.
+    pub(crate) fn new(store: Store, name: String, streams: Vec<Arc<Stream>>, declared: Option<&Arc<Stream>>) -> Self {
+        let all: Vec<Arc<Stream>> = streams.iter().chain(declared).cloned().collect();
+        let columns = Arc::new(table_columns(&all));
         let schema = table_schema(&columns);
         StoreTable { store, name, streams, columns, schema }
     }

@@ -9,8 +9,9 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 use parking_lot::{Mutex, RwLock};
-use strongback_store::{Store, Stream};
+use strongback_store::{Channel, ChannelId, ChannelSpec, Interpolation, Layout, Store, Stream, StreamId, StreamSpec};
 
+use crate::error::{QueryError, sqlstate};
 use crate::system::SystemRows;
 use crate::system::pg_catalog::PgCatalog;
 use crate::system::tables::{SYSTEM_TABLES, SystemTable};
@@ -24,11 +25,16 @@ pub(crate) const PUBLIC: &str = "public";
 /// Schema of the system tables, which is also the reserved prefix of the store's internal tables.
 pub(crate) const SYSTEM: &str = "strongback";
 
+/// Maximum names with which an unknown one is compared.
+const NAMES_COMPARED_MAX: usize = 10_000;
+
 /// Tables of the store at one version of its catalog.
 pub(crate) struct Tables {
     /// Version of the store's catalog.
     pub(crate) version: u64,
     streams: BTreeMap<String, Vec<Arc<Stream>>>,
+    /// The server's own streams as declared, by table.
+    declared: Arc<HashMap<String, Arc<Stream>>>,
     /// Exact names by their lower-case form.
     folded: HashMap<String, Vec<String>>,
     providers: Mutex<HashMap<String, Arc<StoreTable>>>,
@@ -43,7 +49,8 @@ impl Tables {
         if let Some(table) = providers.get(name) {
             return Some(table.clone());
         }
-        let table = Arc::new(StoreTable::new(self.store.clone(), name.to_owned(), streams.clone()));
+        let declared = self.declared.get(name);
+        let table = Arc::new(StoreTable::new(self.store.clone(), name.to_owned(), streams.clone(), declared));
         providers.insert(name.to_owned(), table.clone());
         Some(table)
     }
@@ -57,6 +64,35 @@ impl Tables {
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.streams.keys()
     }
+
+    /// Returns DataFusion's error for an unknown table under the name as written, with the nearest name as a hint, and
+    /// any other error unchanged.
+    pub(crate) fn with_nearest(&self, error: QueryError) -> QueryError {
+        let full = error.message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
+        let Some(full) = full.filter(|_| error.sqlstate == sqlstate::UNDEFINED_TABLE) else { return error };
+        let name = full.strip_prefix(DATABASE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(full);
+        let name = name.strip_prefix(PUBLIC).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+        let written = QueryError::new(error.sqlstate, format!("relation \"{name}\" does not exist"));
+        match self.nearest(name) {
+            Some(nearest) => written.with_hint(format!("Did you mean {nearest}?")),
+            None => written,
+        }
+    }
+
+    /// Returns the name most similar to an unknown one, if any is.
+    fn nearest(&self, name: &str) -> Option<String> {
+        let asked = name.to_lowercase();
+        let system = SYSTEM_TABLES.iter().map(|table| format!("{SYSTEM}.{}", table.name()));
+        let length = asked.chars().count();
+        let most = 2.max(length / 3);
+        let known = system.chain(self.names().take(NAMES_COMPARED_MAX).cloned());
+        known
+            .filter(|known| known.chars().count().abs_diff(length) <= most)
+            .map(|known| (strsim::damerau_levenshtein(&asked, &known.to_lowercase()), known))
+            .filter(|(distance, _)| *distance <= most)
+            .min()
+            .map(|(_, nearest)| nearest)
+    }
 }
 
 /// The database. It reads the store's catalog again whenever its version increased.
@@ -64,6 +100,7 @@ pub(crate) struct Database {
     store: Store,
     system: Arc<dyn SystemRows>,
     tables: Mutex<Option<Arc<Tables>>>,
+    declared: Arc<HashMap<String, Arc<Stream>>>,
     registered: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
 }
 
@@ -75,7 +112,14 @@ impl fmt::Debug for Database {
 
 impl Database {
     pub(crate) fn new(store: Store, system: Arc<dyn SystemRows>) -> Self {
-        Database { store, system, tables: Mutex::new(None), registered: RwLock::default() }
+        let declared = system.own_streams().into_iter().map(declared).collect();
+        Database {
+            store,
+            system,
+            tables: Mutex::new(None),
+            declared: Arc::new(declared),
+            registered: RwLock::default(),
+        }
     }
 
     /// Returns the current tables of the store.
@@ -85,7 +129,10 @@ impl Database {
         if let Some(tables) = held.as_ref().filter(|t| t.version == catalog.version) {
             return tables.clone();
         }
-        let streams = column::tables(&catalog.streams);
+        let mut streams = column::tables(&catalog.streams);
+        for table in self.declared.keys() {
+            streams.entry(table.clone()).or_default();
+        }
         let mut folded: HashMap<String, Vec<String>> = HashMap::new();
         for name in streams.keys() {
             folded.entry(name.to_lowercase()).or_default().push(name.clone());
@@ -93,6 +140,7 @@ impl Database {
         let tables = Arc::new(Tables {
             version: catalog.version,
             streams,
+            declared: self.declared.clone(),
             folded,
             providers: Mutex::default(),
             store: self.store.clone(),
@@ -100,6 +148,32 @@ impl Database {
         *held = Some(tables.clone());
         tables
     }
+}
+
+/// Returns a stream that has the columns of a definition, by the name of its table.
+fn declared(spec: StreamSpec) -> (String, Arc<Stream>) {
+    let channel = |(at, channel): (usize, ChannelSpec)| Channel {
+        id: ChannelId(at as u32),
+        source_name: channel.name.clone(),
+        name: channel.name,
+        channel_type: channel.channel_type,
+        unit: channel.unit,
+        description: channel.description,
+        interpolation: Interpolation::Hold,
+        reduction: channel.reduction,
+    };
+    let channels = spec.channels.into_iter().enumerate().map(channel).collect();
+    let stream = Stream {
+        // After all streams of the store, whose columns come first.
+        id: StreamId(u32::MAX),
+        source: spec.source,
+        clock: spec.clock,
+        expected_period_ns: spec.expected_period_ns,
+        sequence_modulus: spec.sequence_modulus,
+        layout: Arc::new(Layout { version: 0, channels }),
+        key: spec.key,
+    };
+    (stream.key.table.clone(), Arc::new(stream))
 }
 
 impl CatalogProvider for DatabaseRef {

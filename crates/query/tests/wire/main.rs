@@ -67,6 +67,15 @@ impl SystemRows for Rows {
             ..EventRow::default()
         }]
     }
+    fn own_streams(&self) -> Vec<StreamSpec> {
+        let steps = vec![ChannelSpec::new("step", ChannelType::String), ChannelSpec::new("value", ChannelType::F64)];
+        let tags = [("stream".to_owned(), String::new())];
+        let offset = vec![ChannelSpec::new("offset_ns", ChannelType::I64)];
+        vec![
+            StreamSpec::new(StreamKey::new("strongback.alarms", []), steps),
+            StreamSpec::new(StreamKey::new("strongback.clocks", tags), offset),
+        ]
+    }
 }
 
 struct Fixture {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use strongback_store::{ChannelType, Value};
 use tokio_postgres::SimpleQueryMessage;
 
-use crate::{Fixture, MS, T0, texts};
+use crate::{Fixture, MS, T0, text, texts};
 
 const PAD: &str = "time time_ns receive_time receive_time_ns source_time source_time_ns sequence x y";
 const DUO: &str = "time time_ns receive_time receive_time_ns source_time source_time_ns sequence n x z";
@@ -79,4 +79,65 @@ async fn repeated_columns_keep_their_names() {
     let error = client.simple_query("select nothing from (select x, x from pad) q").await.unwrap_err();
     let message = error.as_db_error().unwrap().message().to_owned();
     assert!(message.starts_with("column \"nothing\" does not exist") && !message.contains("(column"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_the_server_exist_before_their_first_row() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client().await;
+    let times = "time time_ns receive_time receive_time_ns source_time source_time_ns sequence";
+    for (sql, wanted) in [
+        ("select * from strongback.alarms", format!("{times} step value")),
+        ("select * from strongback.strongback.alarms order by time desc limit 5", format!("{times} step value")),
+        ("select a.* from \"strongback.alarms\" a", format!("{times} step value")),
+        ("select * from Strongback.Clocks where stream = 'x'", format!("{times} stream offset_ns")),
+    ] {
+        assert_eq!(columns(&fixture, &client, sql).await, wanted, "{sql}");
+        assert_eq!(texts(&client, sql).await.len(), 0, "{sql}");
+    }
+    assert_eq!(text(&client, "select count(*) from strongback.alarms where value > 1").await, "0");
+    let listed = "select count(*) from information_schema.columns \
+        where table_schema = 'strongback' and table_name in ('alarms', 'clocks')";
+    assert_eq!(text(&client, listed).await, "18");
+    let listed = "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+        where n.nspname = 'strongback' and c.relname in ('alarms', 'clocks')";
+    assert_eq!(text(&client, listed).await, "2");
+    assert_eq!(text(&client, "select count(*) from strongback.channels").await, "0");
+    // The first row comes from a store that lacks a column and has another one.
+    let spec = strongback_store::StreamSpec::new(
+        strongback_store::StreamKey::new("strongback.alarms", []),
+        ["step", "by"].map(|name| strongback_store::ChannelSpec::new(name, ChannelType::String)).to_vec(),
+    );
+    let (stream, at) = fixture.store.resolve_own(&spec, T0).unwrap();
+    fixture.append(&stream, T0, &[(at[0], Value::String("level")), (at[1], Value::String("pad"))]);
+    let rows = texts(&client, "select step, by, value from strongback.alarms").await;
+    assert_eq!(rows, [[Some("level".to_owned()), Some("pad".to_owned()), None]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_table_is_named_as_written_with_the_nearest_name() {
+    let fixture = Fixture::start().await;
+    fixture.pad(1);
+    fixture.stream("avionics.sensors", &[], &[("x", ChannelType::F64)]);
+    let client = fixture.client().await;
+    for (written, name, nearest) in [
+        ("strongback.alarm", "strongback.alarm", Some("strongback.alarms")),
+        ("strongback.gap", "strongback.gap", Some("strongback.gaps")),
+        ("strongback.strongback.gap", "strongback.gap", Some("strongback.gaps")),
+        ("pda", "pda", Some("pad")),
+        ("public.Padd", "padd", Some("pad")),
+        ("strongback.public.pda", "pda", Some("pad")),
+        ("avionics.sensor", "avionics.sensor", Some("avionics.sensors")),
+        ("\"avionics.sensor\"", "avionics.sensor", Some("avionics.sensors")),
+        ("nowhere_at_all", "nowhere_at_all", None),
+        ("strongback.nothing_like_it", "strongback.nothing_like_it", None),
+    ] {
+        let sql = format!("select * from {written}");
+        let error = client.simple_query(&sql).await.expect_err(&sql);
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "42P01", "{sql}");
+        assert_eq!(error.message(), format!("relation \"{name}\" does not exist"));
+        let hint = nearest.map(|nearest| format!("Did you mean {nearest}?"));
+        assert_eq!(error.hint(), hint.as_deref(), "{sql}");
+    }
 }

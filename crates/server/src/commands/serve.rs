@@ -11,7 +11,7 @@ use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
-use strongback_store::StreamId;
+use strongback_store::{StreamId, StreamSpec};
 use tokio::sync::{Semaphore, watch};
 
 use crate::alarms::limits::{Limits, rule};
@@ -23,6 +23,7 @@ use crate::commands::settings;
 use crate::config::Config;
 use crate::derived::Derived;
 use crate::derived::book::Definitions;
+use crate::derived::record;
 use crate::http;
 use crate::ingest::Ingest;
 use crate::ingest::opening::Opening;
@@ -43,6 +44,7 @@ use crate::server::descriptors;
 use crate::server::layouts::Layouts;
 use crate::server::pulse;
 use crate::server::sql::{Engine, Sql};
+use crate::sources::clocks;
 use crate::sources::clocks::Clocks;
 use crate::sources::ledger::Ledger;
 use crate::sources::outages;
@@ -177,6 +179,10 @@ impl SystemRows for ServerRows {
 
     fn runs(&self) -> Vec<RunRow> {
         cards::rows(&self.ingest.store().runs(), &self.runs.runs(), now_ns())
+    }
+
+    fn own_streams(&self) -> Vec<StreamSpec> {
+        [crate::alarms::limits::history::specs(), clocks::specs(), vec![record::spec("", Some(""))]].concat()
     }
 
     fn learnt_period_ns(&self, stream: StreamId) -> Option<i64> {

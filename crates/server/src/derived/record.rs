@@ -151,11 +151,8 @@ pub fn run_of(trigger: &StreamKey) -> Option<&str> {
     trigger.tag(RUN)
 }
 
-/// Appends the standing of an evaluation, tagged with its run if there is one. Returns the number of bytes written.
-///
-/// # Errors
-/// Returns an error if the store refuses it.
-pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<u64, Reject> {
+/// Returns the definition of the stream of standings of an evaluation.
+pub fn spec(label: &str, run: Option<&str>) -> StreamSpec {
     let channels = [
         ("stream", ChannelType::U32),
         ("row", ChannelType::U64),
@@ -166,15 +163,22 @@ pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standin
         ("from_row", ChannelType::U64),
     ];
     let tags = [(OF, label)].into_iter().chain(run.map(|run| (RUN, run)));
-    let spec = StreamSpec {
+    StreamSpec {
         key: StreamKey::new(STANDINGS, tags.map(|(tag, value)| (tag.to_owned(), value.to_owned()))),
         source: "internal".to_owned(),
         clock: Clock::Source,
         expected_period_ns: None,
         sequence_modulus: None,
         channels: channels.map(|(name, kind)| ChannelSpec::new(name, kind)).to_vec(),
-    };
-    let (stream, channels) = ingest.resolve_own(&spec)?;
+    }
+}
+
+/// Appends the standing of an evaluation, tagged with its run if there is one. Returns the number of bytes written.
+///
+/// # Errors
+/// Returns an error if the store refuses it.
+pub fn stand(ingest: &Ingest, label: &str, run: Option<&str>, standing: &Standing) -> Result<u64, Reject> {
+    let (stream, channels) = ingest.resolve_own(&spec(label, run))?;
     let (time, of, row) = standing.released;
     let seen: Vec<String> = standing.seen.iter().map(|(stream, row)| format!("{}:{row}", stream.0)).collect();
     let (seen, memory) = (seen.join(" "), BASE64_STANDARD.encode(&standing.memory));

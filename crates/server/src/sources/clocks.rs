@@ -284,6 +284,11 @@ fn spec(key: StreamKey, channels: &[(&str, ChannelType, &str, &str)]) -> StreamS
     }
 }
 
+/// Returns the definitions of the streams of clocks, with empty tags.
+pub fn specs() -> Vec<StreamSpec> {
+    vec![clock_spec(&StreamKey::new("", []), ""), node_spec()]
+}
+
 fn clock_spec(stream: &StreamKey, source: &str) -> StreamSpec {
     let tags = [("stream".to_owned(), stream.to_string()), ("source".to_owned(), source.to_owned())];
     spec(

@@ -41,3 +41,26 @@ async fn exports_hold_what_was_written() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_records_of_a_new_server_are_tables_without_rows() {
+    let server = TestServer::start().await;
+    let times = "time time_ns receive_time receive_time_ns source_time source_time_ns sequence";
+    for (table, wanted) in [
+        ("alarms", "channel limit step level before why value text bound by note until number"),
+        ("late", "stream row judged_ns derived"),
+        ("judged", "since_ns"),
+        ("derived", "evaluation run stream row seen memory at_ns from_row"),
+        ("clocks", "source stream offset_ns drift_ppm spread_ns state jumps"),
+        ("node_clock", "state by offset_ns bound_ns frequency_ppm skew_ppm stratum reference leap"),
+    ] {
+        let answer = server.sql(&format!("select * from strongback.{table} where time < '2001-01-01'")).await;
+        let columns: Vec<&str> =
+            answer["columns"].as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap()).collect();
+        assert_eq!(columns.join(" "), format!("{times} {wanted}"), "{table}");
+        assert_eq!(answer["rows"].as_array().map(Vec::len), Some(0), "{table}");
+    }
+    let listed = "select count(*) from information_schema.tables where table_schema = 'strongback'";
+    assert_eq!(server.sql(listed).await["rows"][0][0], "12");
+    server.stop().await;
+}

@@ -51,6 +51,22 @@ const CHANNELS: [(&str, ChannelType); 13] = [
     ("number", ChannelType::U64),
 ];
 
+/// Channels of `strongback.late`.
+const LATE_CHANNELS: [(&str, ChannelType); 4] = [
+    ("stream", ChannelType::U32),
+    ("row", ChannelType::U64),
+    ("judged_ns", ChannelType::I64),
+    ("derived", ChannelType::String),
+];
+
+/// Channels of `strongback.judged`.
+const JUDGED_CHANNELS: [(&str, ChannelType); 1] = [("since_ns", ChannelType::I64)];
+
+/// Returns the definitions of these streams.
+pub fn specs() -> Vec<StreamSpec> {
+    vec![spec(ALARMS, CHANNELS), spec(LATE, LATE_CHANNELS), spec(JUDGED, JUDGED_CHANNELS)]
+}
+
 fn spec(table: &str, channels: impl IntoIterator<Item = (&'static str, ChannelType)>) -> StreamSpec {
     StreamSpec {
         key: StreamKey::new(table, []),
@@ -116,7 +132,7 @@ pub fn record(ingest: &Ingest, steps: &[(u64, AlarmStep)], mark: Option<Mark>) -
         add(ingest, steps, &mut batch)?;
     }
     if let Some(Mark { judged_until, since }) = mark {
-        let (stream, channels) = ingest.resolve_own(&spec(JUDGED, [("since_ns", ChannelType::I64)]))?;
+        let (stream, channels) = ingest.resolve_own(&spec(JUDGED, JUDGED_CHANNELS))?;
         let (receive_time, source_time) = (judged_until, Some(judged_until));
         batch.begin(FrameHead { stream: stream.id, receive_time, source_time, sequence: None });
         batch.push(channels[0], Value::I64(since));
@@ -147,13 +163,7 @@ fn add(ingest: &Ingest, steps: &[(u64, AlarmStep)], batch: &mut FrameBatch) -> R
 /// # Errors
 /// Returns an error if the store refuses them.
 pub fn record_late(ingest: &Ingest, rows: &[Late], derived: Option<&str>, now: i64) -> Result<(), Reject> {
-    let channels = [
-        ("stream", ChannelType::U32),
-        ("row", ChannelType::U64),
-        ("judged_ns", ChannelType::I64),
-        ("derived", ChannelType::String),
-    ];
-    let (own, channels) = ingest.resolve_own(&spec(LATE, channels))?;
+    let (own, channels) = ingest.resolve_own(&spec(LATE, LATE_CHANNELS))?;
     let mut batch = FrameBatch::new();
     for (stream, row, judged) in rows {
         batch.begin(FrameHead { stream: own.id, receive_time: now, source_time: None, sequence: None });
