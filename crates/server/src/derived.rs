@@ -266,7 +266,7 @@ impl Derived {
         work.changes = book.changes;
         let in_force = book.in_force();
         drop(book);
-        work.definitions = in_force.into_iter().map(|(definition, entry)| (Arc::new(definition), entry)).collect();
+        work.definitions = in_force;
         let definitions = &work.definitions;
         let streams = work.streams_before.take().unwrap_or_else(|| ingest.store().catalog().streams.len());
         let mut known = std::mem::take(&mut work.appeared_from);

@@ -2,14 +2,12 @@
 
 use std::io::ErrorKind;
 
-use anyhow::Context;
-use strongback_sources::config::SourceKind;
-use strongback_sources::{layout, multicast};
+use strongback_sources::layout::Layouts;
+use strongback_sources::multicast;
 
 use crate::alarms::webhook::Webhooks;
-use crate::alarms::webhook::table::receivers;
 use crate::cli::CheckArgs;
-use crate::commands::outcome::{Outcome, sentence};
+use crate::commands::outcome::Outcome;
 use crate::config::{Config, ConfigError};
 use crate::text::plural::many;
 
@@ -25,14 +23,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         print!("{EXAMPLE}");
         return Ok(Outcome::Done);
     }
-    let config = match Config::read(&args.config) {
+    let config = match Config::read_alone(&args.config) {
         Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::NotFound => {
             let hint = "`strongback check --print-example` prints a configuration to begin with; none is needed";
-            return Err(ConfigError::Here {
-                path,
-                wrong: vec![format!("{source}; {hint}")],
-            }
-            .into());
+            return Err(ConfigError::Here { path, wrong: vec![format!("{source}; {hint}")] }.into());
         }
         read => read?,
     };
@@ -41,20 +35,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         let path = args.config.display().to_string();
         return Err(ConfigError::Here { path, wrong }.into());
     }
-    let streams: usize = config.source.iter().map(|s| s.stream.len()).sum();
-    let channels: usize = config
-        .source
-        .iter()
-        .flat_map(|s| &s.stream)
-        .map(|s| s.channel.len())
-        .sum();
-    let plcs = config
-        .source
-        .iter()
-        .filter(|s| s.kind == SourceKind::Ads)
-        .count();
-    let packets = config.source.len() - plcs;
-    let groups: usize = config.source.iter().map(|s| s.group.len()).sum();
+    let Layouts { packets: receivers, plcs: targets } = &config.source;
+    let (packets, plcs) = (receivers.len(), targets.len());
+    let streams: usize = receivers.iter().map(|source| source.streams.len()).sum();
+    let tables = receivers.iter().flat_map(|source| &source.streams).flat_map(|stream| &stream.tables);
+    let channels: usize = tables.map(|table| table.fields.len()).sum();
+    let groups: usize = targets.iter().map(|plc| plc.groups.len()).sum();
     println!(
         "{}: OK. {} with {} and {}; {} with {} of symbols; {} on channels; data in {}",
         args.config.display(),
@@ -66,49 +52,29 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
         many(config.channel.len(), "note"),
         config.data_dir.display()
     );
-    config
-        .retention
-        .iter()
-        .for_each(|group| println!("  {group}"));
-    for source in config
-        .source
-        .iter()
-        .filter(|source| source.stream.is_empty() && source.group.is_empty())
-    {
+    config.retention.iter().for_each(|group| println!("  {group}"));
+    for source in receivers.iter().filter(|source| source.streams.is_empty()) {
         println!(
             "  note: source {:?} has no streams: what it receives is counted by its id, and not stored",
             source.name
         );
+    }
+    for plc in targets.iter().filter(|plc| plc.groups.is_empty()) {
+        println!("  note: PLC {:?} has no groups: only its state is stored", plc.name);
     }
     Ok(Outcome::Done)
 }
 
 /// Returns what is wrong with a configuration on this machine, beyond its text.
 fn here(config: &Config) -> Vec<String> {
-    let listens = config.check_listens().err();
-    let token = config.token().err();
-    let mut wrong: Vec<String> = [listens, token]
-        .into_iter()
-        .flatten()
-        .map(|error| error.to_string())
-        .collect();
-    match layout::compile_all(&config.source).context("source") {
-        Ok(layouts) => wrong.extend(layouts.packets.iter().flat_map(|source| {
-            let missing = source
-                .listen
-                .iter()
-                .filter_map(|listen| multicast::check_interface(listen).err());
-            missing.map(|error| format!("source {:?}: {error}", source.name))
-        })),
-        Err(error) => wrong.push(sentence(&error)),
-    }
-    // Read as at the start of the server; the tables themselves were checked with the text.
-    let receivers = receivers(&config.webhook).unwrap_or_default();
-    wrong.extend(
-        receivers
-            .into_iter()
-            .filter_map(|receiver| Webhooks::new(vec![receiver], 0, 0).err()),
-    );
+    let found = [config.check_data_dir().err(), config.token().err()];
+    let mut wrong: Vec<String> = found.into_iter().flatten().map(|error| error.to_string()).collect();
+    wrong.extend(config.source.packets.iter().flat_map(|source| {
+        let missing = source.listen.iter().filter_map(|listen| multicast::check_interface(listen).err());
+        missing.map(|error| format!("source {:?}: {error}", source.name))
+    }));
+    // Prepared as at the start of the server, which reads the files that they name.
+    wrong.extend(config.webhook.iter().filter_map(|receiver| Webhooks::new(vec![receiver.clone()], 0, 0).err()));
     wrong
 }
 
@@ -125,23 +91,13 @@ mod tests {
         let text = format!("{}\n{UNKNOWN} = 1\n", headers.join("\n"));
         let error = Config::parse(&text, "x").unwrap_err().to_string();
         let (_, list) = error.split_once(&format!("unknown key `{UNKNOWN}`; there are "))?;
-        Some(
-            list.lines()
-                .next()?
-                .split(", ")
-                .map(str::to_owned)
-                .collect(),
-        )
+        Some(list.lines().next()?.split(", ").map(str::to_owned).collect())
     }
 
     /// Adds the paths of all keys that a configuration may have below the last of these headers.
     fn add_keys(path: &str, headers: &[String], all: &mut BTreeSet<String>) {
         for key in keys(headers).unwrap_or_default() {
-            let path = if path.is_empty() {
-                key
-            } else {
-                format!("{path}.{key}")
-            };
+            let path = if path.is_empty() { key } else { format!("{path}.{key}") };
             for header in [format!("[[{path}]]"), format!("[{path}]")] {
                 let below = [headers, &[header]].concat();
                 if keys(&below).is_some() {
@@ -158,11 +114,7 @@ mod tests {
         match value {
             toml::Value::Table(table) => {
                 for (key, value) in table {
-                    let path = if path.is_empty() {
-                        key.clone()
-                    } else {
-                        format!("{path}.{key}")
-                    };
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     add_used(&path, value, used);
                     used.insert(path);
                 }
@@ -176,45 +128,25 @@ mod tests {
     fn the_example_has_every_key() {
         // With comments of examples and of optional keys taken away.
         let is_key = |text: &str| {
-            text.split_once(" = ")
-                .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+            text.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
         };
         let code = |line: &str| match line.strip_prefix("# ").filter(|rest| is_key(rest)) {
             Some(optional) => optional.to_owned(),
-            None => line
-                .strip_prefix('#')
-                .filter(|rest| !rest.starts_with(' '))
-                .unwrap_or(line)
-                .to_owned(),
+            None => line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned(),
         };
         let text: String = EXAMPLE.lines().map(|line| code(line) + "\n").collect();
         let (mut all, mut used) = (BTreeSet::new(), BTreeSet::new());
         add_used("", &toml::Value::Table(text.parse().unwrap()), &mut used);
         add_keys("", &[], &mut all);
-        let tables = [
-            "source.stream.block.channel.stride_bytes",
-            "source.groups.interface",
-            "view.run.clock",
-        ];
-        assert!(
-            tables.iter().all(|key| all.contains(*key)),
-            "keys are looked for in all tables: {all:?}"
-        );
+        let tables = ["source.stream.block.channel.stride_bytes", "source.groups.interface", "view.run.clock"];
+        assert!(tables.iter().all(|key| all.contains(*key)), "keys are looked for in all tables: {all:?}");
         // Described once, for the channels of packets and for the first level.
         let is_repeated = |key: &&String| {
-            [
-                "source.stream.block.channel.",
-                "limit.warning.",
-                "limit.critical.",
-                "limit.watch.is",
-            ]
-            .iter()
-            .any(|table| key.starts_with(table))
+            ["source.stream.block.channel.", "limit.warning.", "limit.critical.", "limit.watch.is"]
+                .iter()
+                .any(|table| key.starts_with(table))
         };
-        let missing: Vec<&String> = all
-            .difference(&used)
-            .filter(|key| !is_repeated(key))
-            .collect();
+        let missing: Vec<&String> = all.difference(&used).filter(|key| !is_repeated(key)).collect();
         assert!(missing.is_empty(), "{missing:?}");
         let unknown: Vec<&String> = used.difference(&all).collect();
         let is_free = |key: &str| key.contains(".tags.") || key.contains(".headers.");
@@ -229,23 +161,12 @@ mod tests {
                     [[webhook]]\nname = \"duty\"\nurl = \"https://duty.example\"\nca_file = \"/nowhere/ca.pem\"\n";
         let wrong = here(&Config::parse(text, "x").unwrap());
         assert_eq!(wrong.len(), 4, "{wrong:?}");
+        assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"), "{wrong:?}");
         assert!(
-            wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"),
+            wrong[1].contains("eth99") && wrong[1].contains("its interfaces are") && wrong[1].contains("lo"),
             "{wrong:?}"
         );
-        assert!(
-            wrong[1].contains("eth99")
-                && wrong[1].contains("its interfaces are")
-                && wrong[1].contains("lo"),
-            "{wrong:?}"
-        );
-        assert!(
-            wrong[2].contains("\"ops\": token_file: /nowhere/ops"),
-            "{wrong:?}"
-        );
-        assert!(
-            wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"),
-            "{wrong:?}"
-        );
+        assert!(wrong[2].contains("\"ops\": token_file: /nowhere/ops"), "{wrong:?}");
+        assert!(wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"), "{wrong:?}");
     }
 }

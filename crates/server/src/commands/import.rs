@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use strongback_sources::import::{self, ImportConfig, ImportReport};
 use strongback_sources::mcap::{self, McapConfig, McapReport};
-use strongback_sources::{Sink, SourceLayout, layout};
+use strongback_sources::{Sink, SourceLayout};
 use strongback_store::{
     ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Scan, Store, StreamId, StreamKey, StreamSpec,
     Value,
@@ -86,7 +86,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<Outcome> {
     let ingest = Ingest::open(
         config.data_dir.clone(),
         config.store_options(),
-        config.channel_notes(),
+        config.channel.clone(),
         Arc::new(Live::default()),
     )?;
     let ingest = Arc::new(ingest);
@@ -135,7 +135,7 @@ fn form_of(args: &ImportArgs, config: &Config, config_file: Option<&Path>) -> an
     let Some(config_file) = config_file else {
         bail!("{}: --config must say what the packets of a capture hold", args.file.display());
     };
-    let sources = layout::compile_all(&config.source)?.packets;
+    let sources = config.source.packets.clone();
     if sources.is_empty() {
         bail!("{}: no [[source]] says what the capture's packets hold", config_file.display());
     }

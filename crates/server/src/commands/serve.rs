@@ -10,13 +10,12 @@ use anyhow::Context;
 use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
-use strongback_sources::{Sink, ads, inetx, layout, wall_clock};
+use strongback_sources::{Sink, ads, inetx, wall_clock};
 use strongback_store::{StreamId, StreamSpec};
 use tokio::sync::{Semaphore, watch};
 
-use crate::alarms::limits::{Limits, rule};
+use crate::alarms::limits::Limits;
 use crate::alarms::webhook::Webhooks;
-use crate::alarms::webhook::table::receivers;
 use crate::cli::ServeArgs;
 use crate::commands::outcome::Outcome;
 use crate::commands::settings;
@@ -222,11 +221,7 @@ impl Running {
     /// # Errors
     /// If the folder, a port or a thread is not available.
     pub async fn start(config: Config) -> anyhow::Result<Running> {
-        let dir = &config.data_dir;
-        if dir.exists() && !dir.is_dir() {
-            let what = "not a folder; a store in a single file can only be used by `strongback store`";
-            return Err(crate::commands::outcome::WrongFlag(format!("{}: {what}", dir.display())).into());
-        }
+        config.check_data_dir()?;
         let opening = Opening::of_folder(config.data_dir.clone(), config.store_options());
         Running::start_on(opening, config).await
     }
@@ -238,9 +233,8 @@ impl Running {
     pub async fn start_on(opening: Opening, config: Config) -> anyhow::Result<Running> {
         let token = config.token()?;
         let view = serde_json::to_value(&config.view)?;
-        let layouts = layout::compile_all(&config.source)?;
         let live = Arc::new(Live::default());
-        let ingest = Ingest::open_by(opening, config.data_dir.clone(), config.channel_notes(), live.clone())?;
+        let ingest = Ingest::open_by(opening, config.data_dir.clone(), config.channel.clone(), live.clone())?;
         let ingest = Arc::new(ingest);
         let ledger = Arc::new(Ledger::default());
         if let Err(error) = ledger.load(&ingest.store()) {
@@ -282,12 +276,9 @@ impl Running {
         };
         let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
 
-        // Checked when the file was read.
-        let rules = rule::rules(&config.limit).map_err(anyhow::Error::msg)?;
-        let receivers = receivers(&config.webhook).map_err(anyhow::Error::msg)?;
         let (origin, epoch) = (ingest.store().origin(), ingest.store().epoch());
-        let webhooks = Webhooks::new(receivers, origin, epoch).map_err(anyhow::Error::msg)?;
-        let limits = Arc::new(Limits::new(rules, webhooks));
+        let webhooks = Webhooks::new(config.webhook.clone(), origin, epoch).map_err(anyhow::Error::msg)?;
+        let limits = Arc::new(Limits::new(config.limit.clone(), webhooks));
         if let Err(error) = limits.load(&ingest.store()) {
             tracing::error!(%error, "alarms of earlier openings cannot all be read");
         }
@@ -331,7 +322,7 @@ impl Running {
         let ilp = listener.as_ref().map(|l| l.address);
         add_line_sources(&roster, &config, &ingress, ilp, http);
         let mut sources = Vec::new();
-        for layout in layouts.packets {
+        for layout in config.source.packets.clone() {
             let running = inetx::InetxSource::start(layout, sink.clone(), wall_clock())?;
             let addresses: Vec<String> = running.addresses.iter().map(SocketAddr::to_string).collect();
             roster.add(&running.name, "inetx", addresses.join(", "), Own::Packets(running.counts.clone()));
@@ -341,7 +332,7 @@ impl Running {
             |s: &inetx::RunningReceiver| -> Vec<_> { s.addresses.iter().map(|a| (s.name.clone(), *a)).collect() };
         let packets = sources.iter().flat_map(addresses).collect();
         let mut reading = Vec::new();
-        for layout in layouts.plcs {
+        for layout in config.source.plcs.clone() {
             let running = ads::PlcSource::start(layout, sink.clone(), wall_clock())?;
             roster.add(&running.name, "ads", running.address.clone(), Own::Plc(running.counts.clone()));
             reading.push(running);

@@ -8,11 +8,12 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
+use strongback_sources::KeyError;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::Config;
-use super::check::Wrong;
+use super::file::ConfigFile;
 
 /// Max number of mistakes searched for.
 const MISTAKES_MAX: usize = 100;
@@ -87,21 +88,30 @@ pub(super) fn read(text: &str) -> Result<Config, Vec<Mistake>> {
     Err(mistakes)
 }
 
+/// Creates the mistake of a valid text that one of its keys is wrong: the first of these that the text has.
+pub(super) fn locate(text: &str, keys: &[&str], message: String) -> Mistake {
+    let at = DeTable::parse(text).ok().and_then(|root| {
+        let mut paths = keys.iter().map(|key| steps_of(key));
+        let steps = paths.find(|steps| existing(root.get_ref(), steps).len() == steps.len())?;
+        places(root.get_ref(), &steps).first().copied()
+    });
+    Mistake::at(text, at.unwrap_or(0), message)
+}
+
 fn first(root: &Spanned<DeTable<'_>>) -> Result<Config, FirstMistake> {
-    let config = Config::deserialize(Deserializer::from(root.clone())).map_err(|error| {
+    let file = ConfigFile::deserialize(Deserializer::from(root.clone())).map_err(|error| {
         let at = start(error.span());
         FirstMistake { at, message: teach(error.message()), steps: steps_at(root.get_ref(), at).unwrap_or_default() }
     })?;
-    config.check().map_err(|Wrong { path, message }| {
+    file.compile().map_err(|KeyError { path, reason }| {
         let mut steps = existing(root.get_ref(), &steps_of(&path));
         let at = places(root.get_ref(), &steps).first().copied().unwrap_or(0);
         // The rest of a table with a mistake tells little, so the whole table is removed.
         if let Some(last) = steps.iter().rposition(|step| matches!(step, PathStep::Index(_))) {
             steps.truncate(last + 1);
         }
-        FirstMistake { at, message: format!("{}: {message}", without_indices(&path)), steps }
-    })?;
-    Ok(config)
+        FirstMistake { at, message: format!("{}: {reason}", without_indices(&path)), steps }
+    })
 }
 
 fn start(span: Option<Range<usize>>) -> usize {
@@ -244,80 +254,5 @@ fn teach(message: &str) -> String {
         Some((_, key)) => format!("unknown key `{unknown}`; did you mean `{key}`?"),
         None if keys.is_empty() => format!("unknown key `{unknown}`"),
         None => format!("unknown key `{unknown}`; there are {}", keys.join(", ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(text: &str) -> Vec<String> {
-        read(text).unwrap_err().iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn every_mistake_is_named_at_its_line() {
-        let text = "\
-commit_interval_ms = 0
-comit = 1
-[http]
-listen = \"here\"
-max_body_mib = 9999
-[store]
-max_gib = -1.0
-[[retention]]
-name = \"slow\"
-keep = \"much\"
-streams = \"a\"
-[[limit]]
-channels = [\"a.b\"]
-[[limit]]
-channels = [\"a.b\"]
-watch = { low = 1.0 }
-[[limit]]
-chanels = [\"a.b\"]
-[[webhook]]
-url = \"nowhere\"
-[[derived]]
-name = \"x\"
-trigger = \"a\"
-expression = \"1 +\"
-[[source]]
-name = \"fti\"
-kind = \"inetx\"
-listen = \"127.0.0.1:4440\"
-[[source.stream]]
-id = 1
-table = \"a\"
-[[source.stream.channel]]
-name = \"c\"
-offset = 0
-type = \"u17\"
-[[source.stream.channel]]
-name = \"d\"
-offset = 0
-type = \"u16\"
-bits = 40
-[view]
-[[view.panels]]
-kind = \"plot\"
-title = \"a\"
-channels = [\"a{b}\"]
-";
-        let told = told(text);
-        let lines: Vec<&str> = told.iter().filter_map(|m| m.split(':').next()).collect();
-        assert_eq!(lines, ["1", "2", "4", "5", "7", "8", "12", "18", "19", "21", "35", "40", "45"], "{told:#?}");
-        assert!(told[1].contains("did you mean `commit_interval_ms`") || told[1].contains("unknown key"), "{told:#?}");
-        assert!(told[4].contains("store.max_gib: must be above 0"), "{told:#?}");
-    }
-
-    #[test]
-    fn what_is_wrong_as_a_whole_is_told_once() {
-        assert_eq!(told("[http]\nlisten = \n").len(), 1);
-        assert_eq!(told("[limits]\nclient_memory_mib = 16\n").len(), 1);
-        let two = "[[source]]\nname = \"a\"\nkind = \"inetx\"\nlisten = \"127.0.0.1:1\"\n";
-        let told = told(&two.repeat(2));
-        assert!(told.len() == 1 && told[0].contains("source") && told[0].contains("\"a\""), "{told:?}");
-        assert!(read(two).is_ok());
     }
 }

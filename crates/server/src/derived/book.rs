@@ -1,17 +1,17 @@
 //! Definitions of derived channels and their versions, saved in a file next to the store.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use strongback_sources::KeyError;
 
-use super::definition::{Definition, DerivedTable, in_order};
+use super::definition::{ClashError, Definition, DerivedTable, in_order};
 
 /// Name of the file.
 const FILE: &str = "derived.json";
-/// Max derived channels.
-const DERIVED_MAX: usize = 256;
 /// Max earlier versions, and max backfills, kept per derived channel.
 const HISTORY_MAX: usize = 100;
 
@@ -73,6 +73,8 @@ struct Saved {
 #[derive(Debug, Default)]
 pub struct Definitions {
     entries: BTreeMap<String, DerivedEntry>,
+    /// Compiled definitions of the entries in force, each after those it depends on.
+    in_force: Vec<Arc<Definition>>,
     file: PathBuf,
     /// Counter that rises with each change.
     pub changes: u64,
@@ -82,8 +84,13 @@ pub struct Definitions {
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// Invalid definition.
-    #[error("{0}")]
-    Bad(String),
+    #[error("{name:?}: {error}")]
+    Bad {
+        /// Name of the derived channel.
+        name: String,
+        /// Its invalid key.
+        error: KeyError,
+    },
     /// Unknown name.
     #[error("there is no derived channel {0:?}")]
     Unknown(String),
@@ -104,31 +111,39 @@ impl Definitions {
     /// Reads the file next to a store, and applies the configuration.
     ///
     /// # Errors
-    /// Returns an error if the file is malformed or cannot be read or written, or a definition is invalid.
-    pub fn open(folder: &Path, configured: &[DerivedTable], now: i64) -> Result<Definitions, BookError> {
+    /// Returns an error if the file is malformed or cannot be read or written, or its definitions are invalid together
+    /// with those of the configuration.
+    pub fn open(folder: &Path, configured: &[Arc<Definition>], now: i64) -> Result<Definitions, BookError> {
         let file = folder.join(FILE);
         let failed = |source| BookError::File { file: file.display().to_string(), source };
         let saved: Saved = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Saved::default(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Saved::default(),
             Err(error) => return Err(failed(error)),
         };
-        let mut book = Definitions { entries: saved.derived, file, changes: 1 };
-        let before = book.entries.clone();
-        for backfill in book.entries.values_mut().flat_map(|entry| &mut entry.backfills) {
+        let mut entries = saved.derived;
+        let before = entries.clone();
+        for backfill in entries.values_mut().flat_map(|entry| &mut entry.backfills) {
             if backfill.state == "running" {
                 "interrupted".clone_into(&mut backfill.state);
             }
         }
-        for (name, entry) in &mut book.entries {
-            if entry.configured && !configured.iter().any(|table| table.name == *name) {
-                entry.removed = true;
+        let mut all: Vec<Arc<Definition>> = Vec::new();
+        for (name, entry) in &mut entries {
+            if configured.iter().any(|definition| definition.table.name == *name) {
+                continue;
+            }
+            entry.removed |= entry.configured;
+            if !entry.removed {
+                let invalid = |error| failed(Error::new(ErrorKind::InvalidData, format!("{name:?}: {error}")));
+                all.push(Arc::new(entry.definition.clone().parse().map_err(invalid)?));
             }
         }
-        for table in configured {
-            book.check(table)?;
-            book.take(table.clone(), true, now);
-        }
+        all.extend_from_slice(configured);
+        let mut book = Definitions { entries, in_force: ordered(&all)?, file, changes: 1 };
+        // Changed at once, because the definitions of another configuration may not fit some of these.
+        let changed = configured.iter().filter(|definition| book.update(definition, true, now)).map(name_of).collect();
+        book.renew_users(changed, now);
         if book.entries != before {
             book.save()?;
         }
@@ -136,18 +151,15 @@ impl Definitions {
     }
 
     /// Returns the derived channels in force, each after those it depends on.
-    pub fn in_force(&self) -> Vec<(Definition, DerivedEntry)> {
-        let of = |entry: &&DerivedEntry| !entry.removed;
-        // Each was checked when it was added.
-        let mut all: Vec<Option<(Definition, DerivedEntry)>> = self
-            .entries
-            .values()
-            .filter(of)
-            .filter_map(|entry| Some(Some((entry.definition.definition().ok()?, entry.clone()))))
-            .collect();
-        let definitions: Vec<&Definition> = all.iter().flatten().map(|(definition, _)| definition).collect();
-        let order = in_order(&definitions).unwrap_or_default();
-        order.into_iter().filter_map(|at| all[at].take()).collect()
+    pub fn in_force(&self) -> Vec<(Arc<Definition>, DerivedEntry)> {
+        let of = |definition: &Arc<Definition>| Some((definition.clone(), self.get(&definition.table.name)?.clone()));
+        self.in_force.iter().filter_map(of).collect()
+    }
+
+    /// Returns a derived channel and its definition by its name, or `None` if it does not exist or was removed.
+    pub fn find(&self, name: &str) -> Option<(Arc<Definition>, DerivedEntry)> {
+        let definition = self.in_force.iter().find(|definition| definition.table.name == name)?;
+        Some((definition.clone(), self.get(name)?.clone()))
     }
 
     /// Returns a derived channel by its name, or `None` if it does not exist or was removed.
@@ -155,45 +167,44 @@ impl Definitions {
         self.entries.get(name).filter(|entry| !entry.removed)
     }
 
-    /// Checks a definition together with the others, and parses it.
+    /// Compiles a definition and checks it together with the others.
     ///
     /// # Errors
     /// Returns what is wrong.
-    pub fn check(&self, table: &DerivedTable) -> Result<Definition, BookError> {
-        let definition = table.definition().map_err(BookError::Bad)?;
-        table.check_functions().map_err(BookError::Bad)?;
-        let others: Vec<(Definition, DerivedEntry)> =
-            self.in_force().into_iter().filter(|(_, entry)| entry.definition.name != table.name).collect();
-        if others.len() >= DERIVED_MAX {
-            return Err(BookError::Bad(format!("there are {DERIVED_MAX} derived channels, and can be no more")));
-        }
-        if let Some((other, _)) = others.iter().find(|(other, _)| other.path() == definition.path()) {
-            return Err(BookError::Bad(format!("{:?} is that channel already", other.table.name)));
-        }
-        let mut all: Vec<&Definition> = others.iter().map(|(other, _)| other).collect();
-        all.push(&definition);
-        in_order(&all).map_err(BookError::Bad)?;
+    pub fn compile(&self, table: DerivedTable) -> Result<Arc<Definition>, BookError> {
+        let name = table.name.clone();
+        let definition = Arc::new(table.compile().map_err(|error| BookError::Bad { name, error })?);
+        self.ordered_with(&definition)?;
         Ok(definition)
+    }
+
+    /// Returns the definitions in force with one more, or with another one of its name.
+    fn ordered_with(&self, definition: &Arc<Definition>) -> Result<Vec<Arc<Definition>>, BookError> {
+        let others = self.in_force.iter().filter(|other| other.table.name != definition.table.name);
+        ordered(&others.chain([definition]).cloned().collect::<Vec<_>>())
     }
 
     /// Puts a definition in force. Returns its version, which is a new one if its results change; derived channels
     /// that depend on it then get new versions as well.
     ///
     /// # Errors
-    /// Returns an error if it is invalid, defined by the configuration, or cannot be saved.
-    pub fn put(&mut self, table: DerivedTable, now: i64) -> Result<u32, BookError> {
-        self.check(&table)?;
-        self.is_free(&table.name)?;
-        let (name, before) = (table.name.clone(), self.entries.clone());
-        let version = self.take(table, false, now);
-        match self.save() {
-            Ok(()) => Ok(version),
-            Err(error) => {
-                tracing::error!("derived channel {name:?} was not changed: {error}");
-                self.entries = before;
-                Err(error)
-            }
+    /// Returns an error if it is invalid together with the others, its name is defined by the configuration, or it
+    /// cannot be saved.
+    pub fn put(&mut self, definition: &Arc<Definition>, now: i64) -> Result<u32, BookError> {
+        let in_force = self.ordered_with(definition)?;
+        let name = &definition.table.name;
+        self.is_free(name)?;
+        let before = (self.entries.clone(), std::mem::replace(&mut self.in_force, in_force));
+        self.changes += 1;
+        if self.update(definition, false, now) {
+            self.renew_users(vec![name.clone()], now);
         }
+        if let Err(error) = self.save() {
+            tracing::error!("derived channel {name:?} was not changed: {error}");
+            (self.entries, self.in_force) = before;
+            return Err(error);
+        }
+        self.get(name).map(|entry| entry.version).ok_or_else(|| BookError::Unknown(name.clone()))
     }
 
     /// Removes a derived channel. Its results stay.
@@ -201,19 +212,19 @@ impl Definitions {
     /// # Errors
     /// Returns an error if it does not exist, is defined by the configuration, or another depends on it.
     pub fn remove(&mut self, name: &str) -> Result<(), BookError> {
-        let entry = self.get(name).ok_or_else(|| BookError::Unknown(name.to_owned()))?;
-        let definition = entry.definition.definition().map_err(BookError::Bad)?;
+        let (definition, _) = self.find(name).ok_or_else(|| BookError::Unknown(name.to_owned()))?;
         self.is_free(name)?;
-        let user = self.in_force().into_iter().find(|(other, _)| other.table.name != name && other.needs(&definition));
-        if let Some((user, _)) = user {
+        let mut others = self.in_force.iter().filter(|other| other.table.name != name);
+        if let Some(user) = others.find(|other| other.needs(&definition)) {
             return Err(BookError::Conflict(format!("{:?} needs it", user.table.name)));
         }
-        let before = self.entries.clone();
+        let before = (self.entries.clone(), self.in_force.clone());
         if let Some(entry) = self.entries.get_mut(name) {
             entry.removed = true;
         }
+        self.in_force.retain(|other| other.table.name != name);
         self.changes += 1;
-        self.save().inspect_err(|_| self.entries = before)
+        self.save().inspect_err(|_| (self.entries, self.in_force) = before)
     }
 
     fn is_free(&self, name: &str) -> Result<(), BookError> {
@@ -225,38 +236,34 @@ impl Definitions {
         }
     }
 
-    fn take(&mut self, table: DerivedTable, configured: bool, now: i64) -> u32 {
-        self.changes += 1;
-        let name = table.name.clone();
-        let Some(entry) = self.entries.get_mut(&name) else {
-            self.entries.insert(name, DerivedEntry { configured, ..DerivedEntry::first(table, now) });
-            return 1;
+    /// Sets the entry of a definition. Returns whether it had another version before, with other results.
+    fn update(&mut self, definition: &Definition, configured: bool, now: i64) -> bool {
+        let table = definition.table.clone();
+        let Some(entry) = self.entries.get_mut(&table.name) else {
+            let entry = DerivedEntry { configured, ..DerivedEntry::first(table, now) };
+            self.entries.insert(entry.definition.name.clone(), entry);
+            return false;
         };
         let is_new = entry.removed || entry.definition.differs(&table);
         if is_new {
             entry.next(now);
         }
         (entry.definition, entry.configured, entry.removed) = (table, configured, false);
-        let version = entry.version;
-        if is_new {
-            self.renew_users(&name, now);
-        }
-        version
+        is_new
     }
 
-    /// Gives new versions to all that depend on it, directly or not, because their results change as well.
-    fn renew_users(&mut self, name: &str, now: i64) {
-        let all = self.in_force();
-        let mut renewed = vec![name.to_owned()];
-        for (definition, entry) in &all {
-            let of = |other: &&(Definition, DerivedEntry)| renewed.contains(&other.1.definition.name);
-            if entry.definition.name != name && all.iter().filter(of).any(|(other, _)| definition.needs(other)) {
-                renewed.push(entry.definition.name.clone());
-            }
-        }
-        for name in &renewed[1..] {
-            if let Some(entry) = self.entries.get_mut(name) {
+    /// Gives new versions to all that depend on the changed ones, directly or not, because their results change as
+    /// well.
+    fn renew_users(&mut self, mut changed: Vec<String>, now: i64) {
+        for definition in &self.in_force {
+            let name = &definition.table.name;
+            let mut others = self.in_force.iter().filter(|other| changed.contains(&other.table.name));
+            if !changed.contains(name)
+                && others.any(|other| definition.needs(other))
+                && let Some(entry) = self.entries.get_mut(name)
+            {
                 entry.next(now);
+                changed.push(name.clone());
             }
         }
     }
@@ -308,6 +315,16 @@ impl Definitions {
         };
         written().map_err(|source| BookError::File { file: self.file.display().to_string(), source })
     }
+}
+
+fn name_of(definition: &Arc<Definition>) -> String {
+    definition.table.name.clone()
+}
+
+/// Returns definitions in an order in which each comes after those it depends on.
+fn ordered(all: &[Arc<Definition>]) -> Result<Vec<Arc<Definition>>, BookError> {
+    let bad = |clash: ClashError| BookError::Bad { name: name_of(&all[clash.at]), error: clash.error };
+    in_order(all).map_err(bad)
 }
 
 impl DerivedEntry {

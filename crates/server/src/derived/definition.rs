@@ -1,13 +1,19 @@
 //! Definition of a derived channel: `[[derived]]` of the configuration, or the body of a PUT.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use strongback_query::{Cell, Expression, Kind};
+use strongback_sources::KeyError;
 use strongback_store::{ChannelType, Pattern, StreamKey, Value};
 
 /// Default time for which frames are held back where streams are joined, milliseconds.
 pub const ALIGN_MS: u32 = 20;
 /// Max time for which frames may be held back, milliseconds.
 const ALIGN_MS_MAX: u32 = 10_000;
+/// Max derived channels.
+const DERIVED_MAX: usize = 256;
 /// Max bytes of a name, a unit or a description.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -34,7 +40,7 @@ pub struct DerivedTable {
     pub align_ms: Option<u32>,
 }
 
-/// Derived channel whose definition was checked alone.
+/// Compiled derived channel. Whether its channels exist is not known yet.
 #[derive(Clone, Debug)]
 pub struct Definition {
     /// Table as configured.
@@ -60,7 +66,8 @@ fn parts(name: &str) -> Result<(StreamKey, String), String> {
     if table.is_empty() || channel.is_empty() {
         return Err("expected table.channel".to_owned());
     }
-    if table == "strongback" || table.starts_with("strongback.") {
+    // SQL finds tables regardless of case.
+    if table.split('.').next().is_some_and(|schema| schema.eq_ignore_ascii_case("strongback")) {
         return Err("tables named strongback are the store's own".to_owned());
     }
     if tags.iter().any(|(tag, _)| tag == VERSION) {
@@ -73,12 +80,22 @@ fn parts(name: &str) -> Result<(StreamKey, String), String> {
 pub const VERSION: &str = "version";
 
 impl DerivedTable {
-    /// Checks the definition alone; whether its channels exist is not known yet.
+    /// Checks the definition alone, its functions included, and parses it.
     ///
     /// # Errors
-    /// Returns what is wrong, in words.
-    pub fn definition(&self) -> Result<Definition, String> {
-        let wrong = |key: &str, why: String| format!("{:?}: {key}: {why}", self.name);
+    /// Returns the first invalid key, with its path in the table.
+    pub fn compile(self) -> Result<Definition, KeyError> {
+        let definition = self.parse()?;
+        definition.expression.check().map_err(|error| KeyError::new("expression", error.to_string()))?;
+        Ok(definition)
+    }
+
+    /// Parses a definition that was compiled before it was saved, so its functions are not checked again.
+    ///
+    /// # Errors
+    /// Returns the first invalid key, with its path in the table.
+    pub fn parse(self) -> Result<Definition, KeyError> {
+        let wrong = |key: &str, why: String| KeyError::new(key, why);
         for (key, text) in [("name", &self.name), ("unit", &self.unit), ("description", &self.description)] {
             if text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
                 return Err(wrong(key, format!("longer than {TEXT_BYTES_MAX} bytes, or with control characters")));
@@ -92,7 +109,7 @@ impl DerivedTable {
             return Err(wrong("align_ms", format!("at most {ALIGN_MS_MAX}")));
         }
         let expression = Expression::parse(&self.expression).map_err(|error| wrong("expression", error.to_string()))?;
-        let definition = Definition { table: self.clone(), key, channel, expression, trigger, trigger_table };
+        let definition = Definition { table: self, key, channel, expression, trigger, trigger_table };
         if definition.trigger_table.as_ref() == Some(&definition.key.table) {
             return Err(wrong("trigger", "it is the table of the results: give them another".to_owned()));
         }
@@ -100,15 +117,6 @@ impl DerivedTable {
             return Err(wrong("expression", "it refers to itself".to_owned()));
         }
         Ok(definition)
-    }
-
-    /// Checks the functions of its expression, which parsing does not do.
-    ///
-    /// # Errors
-    /// Returns an error if a function does not exist or is not allowed in an expression.
-    pub fn check_functions(&self) -> Result<(), String> {
-        let expression = Expression::parse(&self.expression).and_then(|expression| expression.check());
-        expression.map_err(|error| format!("{:?}: expression: {error}", self.name))
     }
 
     /// Returns whether another definition gives different results.
@@ -130,9 +138,12 @@ impl Definition {
 
     /// Returns whether it depends on the results of another.
     pub fn needs(&self, other: &Definition) -> bool {
-        let path = other.path();
-        let names = self.expression.channels().iter().map(|named| base(&named.name));
-        names.into_iter().any(|name| name == path) || self.trigger_table.as_ref() == Some(&other.key.table)
+        let is_result = |name: &str| {
+            let rest = name.strip_prefix(other.key.table.as_str()).and_then(|rest| rest.strip_prefix('.'));
+            rest == Some(other.channel.as_str())
+        };
+        let mut names = self.expression.channels().iter().map(|named| base(&named.name));
+        names.any(is_result) || self.trigger_table.as_ref() == Some(&other.key.table)
     }
 
     /// Returns the key of the result stream for a trigger with this key.
@@ -149,42 +160,81 @@ pub fn base(name: &str) -> &str {
     name.split('{').next().unwrap_or_default()
 }
 
-/// Returns an order of the definitions in which each comes after those it depends on.
+/// Reason why definitions are invalid together.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{error}")]
+pub struct ClashError {
+    /// Index of the definition that is invalid with those before it.
+    pub at: usize,
+    /// Its invalid key.
+    pub error: KeyError,
+}
+
+/// Checks definitions together, and returns them in an order in which each comes after those it depends on.
 ///
 /// # Errors
-/// Returns an error that names the definitions in a cycle.
-pub fn in_order(definitions: &[&Definition]) -> Result<Vec<usize>, String> {
+/// Returns an error if there are too many, two of them are one channel, or some depend on each other in a circle.
+pub fn in_order(definitions: &[Arc<Definition>]) -> Result<Vec<Arc<Definition>>, ClashError> {
+    let clash = |at: usize, key: &str, why: String| Err(ClashError { at, error: KeyError::new(key, why) });
+    if definitions.len() > DERIVED_MAX {
+        return clash(DERIVED_MAX, "", format!("there are {DERIVED_MAX} derived channels, and can be no more"));
+    }
+    let mut named = HashMap::new();
+    for (at, definition) in definitions.iter().enumerate() {
+        if let Some(other) = named.insert((&definition.key.table, &definition.channel), &definition.table.name) {
+            return clash(at, "name", format!("{other:?} is that channel already"));
+        }
+    }
     let needs: Vec<Vec<usize>> = definitions
         .iter()
-        .map(|of| (0..definitions.len()).filter(|other| of.needs(definitions[*other])).collect())
+        .map(|of| (0..definitions.len()).filter(|other| of.needs(&definitions[*other])).collect())
         .collect();
     let (mut order, mut done) = (Vec::new(), vec![false; definitions.len()]);
     while order.len() < definitions.len() {
         let ready = |at: &usize| !done[*at] && needs[*at].iter().all(|other| done[*other]);
         let Some(next) = (0..definitions.len()).find(ready) else {
-            let left: Vec<&str> =
-                (0..definitions.len()).filter(|at| !done[*at]).map(|at| definitions[at].table.name.as_str()).collect();
-            return Err(format!("these refer to each other in a circle: {}", left.join(", ")));
+            let circle = circle(&needs, &done);
+            let names: Vec<&str> = circle.iter().map(|at| definitions[*at].table.name.as_str()).collect();
+            let why = format!("these refer to each other in a circle: {}", names.join(", "));
+            return clash(circle.last().copied().unwrap_or_default(), "expression", why);
         };
         done[next] = true;
-        order.push(next);
+        order.push(definitions[next].clone());
     }
     Ok(order)
 }
 
-/// Checks all derived channels of a configuration.
+/// Returns the members of a circle, in ascending order, if each definition that is not done needs another that is not
+/// done.
+fn circle(needs: &[Vec<usize>], done: &[bool]) -> Vec<usize> {
+    let mut path: Vec<usize> = Vec::new();
+    let mut next = done.iter().position(|done| !done);
+    while let Some(at) = next {
+        if let Some(first) = path.iter().position(|on| *on == at) {
+            path.drain(..first);
+            break;
+        }
+        path.push(at);
+        next = needs[at].iter().copied().find(|other| !done[*other]);
+    }
+    path.sort_unstable();
+    path
+}
+
+/// Compiles all derived channels of a configuration.
 ///
 /// # Errors
-/// Returns what is wrong with one of them, or with all together.
-pub fn definitions(tables: &[DerivedTable]) -> Result<Vec<Definition>, String> {
-    let all: Vec<Definition> = tables.iter().map(DerivedTable::definition).collect::<Result<_, _>>()?;
-    for (at, one) in all.iter().enumerate() {
-        if let Some(other) = all[..at].iter().find(|other| other.path() == one.path()) {
-            return Err(format!("{:?} and {:?} are one channel", other.table.name, one.table.name));
-        }
+/// Returns the first invalid key, such as `derived[2].expression`, of one alone or of one together with those before
+/// it.
+pub fn compile(tables: Vec<DerivedTable>) -> Result<Vec<Arc<Definition>>, KeyError> {
+    let of =
+        |at: usize, name: &str, error: KeyError| error.about(&format!("{name:?}")).below(&format!("derived[{at}]"));
+    let mut all = Vec::with_capacity(tables.len());
+    for (at, table) in tables.into_iter().enumerate() {
+        let name = table.name.clone();
+        all.push(Arc::new(table.compile().map_err(|error| of(at, &name, error))?));
     }
-    in_order(&all.iter().collect::<Vec<_>>())?;
-    Ok(all)
+    in_order(&all).map_err(|clash| of(clash.at, &all[clash.at].table.name, clash.error))
 }
 
 /// Returns the kind that values of a type have in expressions, or `None` if it is not supported.

@@ -10,6 +10,7 @@ use strongback_store::{
     ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Scan, StoreOptions, StreamKey, StreamSpec, Value,
 };
 
+use super::book::BookError;
 use super::definition::DerivedTable;
 use super::past::Past;
 use super::*;
@@ -18,19 +19,23 @@ use crate::live::Live;
 const MS: i64 = 1_000_000;
 const BASE: i64 = 1_700_000_000_000_000_000;
 
-fn tables() -> Vec<DerivedTable> {
-    let table = |name: &str, trigger: &str, expression: &str| DerivedTable {
+fn table(name: &str, trigger: &str, expression: &str) -> DerivedTable {
+    DerivedTable {
         name: name.to_owned(),
         trigger: trigger.to_owned(),
         expression: expression.to_owned(),
         unit: String::new(),
         description: String::new(),
         align_ms: None,
-    };
-    vec![
+    }
+}
+
+fn configured() -> Vec<Arc<Definition>> {
+    let tables = vec![
         table("d.x", "a", "\"a.v\" * 2 + moving_average(\"b.w\", '30ms') + coalesce(asof(\"b.w\", '8ms'), 0.5)"),
         table("e.y", "d", "integral(\"d.x\") + delta(\"d.x\")"),
-    ]
+    ];
+    definition::compile(tables).expect("definitions")
 }
 
 struct Rig {
@@ -50,7 +55,7 @@ impl Rig {
         let folder = tempfile::tempdir().expect("a folder");
         let live = Arc::new(Live::default());
         let ingest = Ingest::open(folder.path().to_owned(), options, Vec::new(), live);
-        let book = Definitions::open(folder.path(), &tables(), BASE).expect("a book");
+        let book = Definitions::open(folder.path(), &configured(), BASE).expect("a book");
         let (derived, work) = (Derived::new(book), DerivedThread::default());
         Rig { ingest: Arc::new(ingest.expect("a store")), derived, work, ledger: Ledger::default(), folder }
     }
@@ -71,7 +76,7 @@ impl Rig {
     fn cut_off(&mut self) {
         self.ingest.live().fanout().derived.clear();
         let _ = self.ingest.live().fanout().derived.take();
-        let book = Definitions::open(self.folder.path(), &tables(), BASE + 1).expect("the book again");
+        let book = Definitions::open(self.folder.path(), &configured(), BASE + 1).expect("the book again");
         (self.derived, self.work) = (Derived::new(book), DerivedThread::default());
     }
 
@@ -136,9 +141,8 @@ impl Rig {
     }
 
     fn past(&self, name: &str, from: i64, with_late: bool) -> Vec<(i64, u64, Option<u64>)> {
-        let entry = self.derived.book().get(name).cloned().expect("an entry");
+        let (definition, entry) = self.derived.book().find(name).expect("an entry");
         let versions = self.derived.versions();
-        let definition = entry.definition.definition().expect("a definition");
         let store = self.ingest.store();
         let mut all =
             Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied()).expect("tied");
@@ -305,48 +309,92 @@ fn frames_received_while_they_are_evaluated_are_not_late_after_a_start() {
     assert_eq!((live.len(), live), (41, past));
 }
 
+/// Compiles a definition with the trigger `a`, and puts it in force.
+fn put(book: &mut Definitions, name: &str, expression: &str, now: i64) -> Result<u32, BookError> {
+    let definition = book.compile(table(name, "a", expression))?;
+    book.put(&definition, now)
+}
+
 #[test]
 fn a_book_keeps_versions_and_what_needs_what() {
     let folder = tempfile::tempdir().expect("a folder");
-    let table = |name: &str, expression: &str| DerivedTable {
-        name: name.to_owned(),
-        trigger: "a".to_owned(),
-        expression: expression.to_owned(),
-        unit: String::new(),
-        description: String::new(),
-        align_ms: None,
-    };
     let open = || Definitions::open(folder.path(), &[], 5).expect("a book");
     let mut book = open();
-    assert_eq!(book.put(table("d.x", "\"a.v\""), 1).expect("put"), 1);
-    assert_eq!(book.put(table("e.x", "\"d.x\" + 1"), 2).expect("put"), 1);
-    assert_eq!(book.put(table("f.x", "\"e.x\" + 1"), 3).expect("put"), 1);
-    assert_eq!(book.put(table("d.x", "\"a.v\" + 1"), 4).expect("put"), 2);
+    assert_eq!(put(&mut book, "d.x", "\"a.v\"", 1).expect("put"), 1);
+    assert_eq!(put(&mut book, "e.x", "\"d.x\" + 1", 2).expect("put"), 1);
+    assert_eq!(put(&mut book, "f.x", "\"e.x\" + 1", 3).expect("put"), 1);
+    assert_eq!(put(&mut book, "d.x", "\"a.v\" + 1", 4).expect("put"), 2);
     let versions =
         |book: &Definitions| book.in_force().iter().map(|(_, entry)| (entry.version, entry.since)).collect::<Vec<_>>();
     assert_eq!(versions(&book), [(2, 4), (2, 4), (2, 4)]);
-    for (bad, says) in [
-        (table("d.x", "\"f.x\""), "in a circle: e.x, f.x, d.x"),
-        (table("d.x", "\"d.x\""), "refers to itself"),
-        (table("d.x{k=1}", "\"a.v\""), "is that channel already"),
-        (table("d", "\"a.v\""), "table.channel"),
+    for (name, expression, says) in [
+        ("d.x", "\"f.x\"", "\"d.x\": expression: these refer to each other in a circle: e.x, f.x, d.x"),
+        ("d.x", "\"d.x\"", "\"d.x\": expression: it refers to itself"),
+        ("d.x", "nosuch(\"a.v\")", "\"d.x\": expression: there is no function nosuch()"),
+        ("d.x{k=1}", "\"a.v\"", "\"d.x{k=1}\": name: \"d.x\" is that channel already"),
+        ("d", "\"a.v\"", "\"d\": name: expected table.channel"),
+        ("Strongback.x", "\"a.v\"", "tables named strongback are the store's own"),
     ] {
-        let error = book.put(bad, 9).expect_err(says).to_string();
+        let error = put(&mut book, name, expression, 9).expect_err(says).to_string();
         assert!(error.contains(says), "{error}");
     }
-    assert!(matches!(book.remove("d.x"), Err(book::BookError::Conflict(_))));
+    assert!(matches!(book.remove("d.x"), Err(BookError::Conflict(_))));
     assert_eq!(book.begin_backfill("d.x", 1, 2, true).expect("begun"), "2.1");
     let again = open();
     assert_eq!(versions(&again), versions(&book));
     assert_eq!(again.get("d.x").expect("one").backfills[0].state, "interrupted");
     book.remove("f.x").expect("removed");
-    assert_eq!(book.put(table("f.x", "\"a.v\""), 7).expect("put"), 2 + 1);
+    assert_eq!(put(&mut book, "f.x", "\"a.v\"", 7).expect("put"), 2 + 1);
     // Configured definitions can only be changed in the configuration.
-    let mut book = Definitions::open(folder.path(), &[table("f.x", "\"a.v\"")], 8).expect("a book");
+    let of_file = definition::compile(vec![table("f.x", "a", "\"a.v\"")]).expect("definitions");
+    let mut book = Definitions::open(folder.path(), &of_file, 8).expect("a book");
     assert_eq!(book.get("f.x").map(|entry| (entry.version, entry.configured)), Some((3, true)));
-    assert!(matches!(book.put(table("f.x", "\"a.v\" + 2"), 9), Err(book::BookError::Conflict(_))));
+    assert!(matches!(put(&mut book, "f.x", "\"a.v\" + 2", 9), Err(BookError::Conflict(_))));
     std::fs::write(folder.path().join("derived.json"), "{").expect("written");
     assert!(Definitions::open(folder.path(), &[], 9).is_err());
+}
+
+#[test]
+fn a_configuration_that_turns_dependencies_around_is_applied_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |first: &str, second: &str, now: i64| {
+        let tables = vec![table("d.x", "a", first), table("e.x", "a", second)];
+        Definitions::open(folder.path(), &definition::compile(tables).expect("valid"), now).expect("a book")
+    };
+    let order = |book: &Definitions| -> Vec<(String, u32)> {
+        book.in_force().into_iter().map(|(definition, entry)| (definition.path(), entry.version)).collect()
+    };
+    let before = open("\"a.v\"", "\"d.x\" + 1", 1);
+    assert_eq!(order(&before), [("d.x".to_owned(), 1), ("e.x".to_owned(), 1)]);
+    let after = open("\"e.x\" + 1", "\"a.v\"", 2);
+    assert_eq!(order(&after), [("e.x".to_owned(), 2), ("d.x".to_owned(), 2)]);
+}
+
+#[test]
+fn a_saved_definition_that_is_invalid_is_an_error_and_not_left_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut book = Definitions::open(folder.path(), &[], 1).expect("a book");
+    put(&mut book, "d.x", "\"a.v\" + 1", 2).expect("put");
+    let file = folder.path().join("derived.json");
+    let text = std::fs::read_to_string(&file).expect("the file").replace("\\\"a.v\\\" + 1", "\\\"a.v\\\" +");
+    std::fs::write(&file, text).expect("written");
+    let error = Definitions::open(folder.path(), &[], 3).expect_err("invalid").to_string();
+    assert!(error.contains("derived.json: \"d.x\": expression: "), "{error}");
+}
+
+#[test]
+fn a_circle_names_its_members_alone() {
+    let tables = vec![
+        table("u.v", "a", "\"x.y\" + 1"),
+        table("x.y", "a", "\"p.q\" + 1"),
+        table("p.q", "a", "\"x.y\" + 1"),
+        table("s.t", "a", "\"u.v\" + 1"),
+    ];
+    let error = definition::compile(tables).expect_err("a circle");
+    assert_eq!(error.path, "derived[2].expression");
+    assert_eq!(error.reason, "\"p.q\": these refer to each other in a circle: x.y, p.q");
+    let many = (0..257).map(|n| table(&format!("d{n}.x"), "a", "\"a.v\"")).collect();
+    assert_eq!(definition::compile(many).expect_err("too many").path, "derived[256]");
 }
 
 #[test]

@@ -27,7 +27,7 @@ const RESULTS_MAX: usize = 100_000;
 
 fn failure(error: BookError) -> Failure {
     match error {
-        BookError::Bad(message) => Failure::bad_request(message),
+        BookError::Bad { .. } => Failure::bad_request(error.to_string()),
         BookError::Unknown(_) => Failure::not_found(error.to_string()),
         BookError::Conflict(message) => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
         BookError::File { .. } => Failure::unavailable(format!("not kept: {error}")),
@@ -125,7 +125,8 @@ pub(super) async fn put(
     // Writes the file and plans expressions off the threads that serve other requests.
     let put = move || {
         let (derived, now) = (&putting.derived, now_ns());
-        let definition = derived.book().check(&table).map_err(failure)?;
+        let definition = derived.book().compile(table).map_err(failure)?;
+        let table = &definition.table;
         let entry = DerivedEntry::first(table.clone(), now);
         let catalog = putting.ingest.store().catalog();
         let versions = derived.versions();
@@ -134,11 +135,10 @@ pub(super) async fn put(
             Err(NotTied::Missing(_)) if wait => {}
             Err(error) => return Err(Failure::bad_request(format!("{:?}: {error}", table.name))),
         }
-        let name = table.name.clone();
         let mut book = derived.book();
-        let version = book.put(table, now).map_err(failure)?;
-        tracing::info!("derived channel {name}: version {version}");
-        let entry = book.get(&name).cloned();
+        let version = book.put(&definition, now).map_err(failure)?;
+        tracing::info!("derived channel {}: version {version}", table.name);
+        let entry = book.get(&table.name).cloned();
         drop(book);
         Ok(entry.map(|entry| card(&putting, &entry)))
     };
@@ -219,9 +219,8 @@ pub(super) async fn past(
     let reading = server.clone();
     let read = move |leave: &Leave| {
         let (store, versions) = (reading.ingest.store(), reading.derived.versions());
-        let entry = reading.derived.book().get(&name).cloned();
-        let entry = entry.ok_or_else(|| failure(BookError::Unknown(name)))?;
-        let definition = entry.definition.definition().map_err(Failure::bad_request)?;
+        let found = reading.derived.book().find(&name);
+        let (definition, entry) = found.ok_or_else(|| failure(BookError::Unknown(name)))?;
         let all = Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied());
         let all = all.map_err(|error| Failure::bad_request(error.to_string()))?;
         let (mut results, mut truncated, mut counts) = (Vec::new(), false, Counts::default());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use strongback_sources::KeyError;
 use strongback_store::{Keep, Pattern, RetentionGroup};
 
 use crate::instant;
@@ -47,9 +48,8 @@ impl KeepText {
             KeepText::Bytes(bytes) => return Ok(Keep::Bytes(*bytes)),
             KeepText::Text(text) => text.trim(),
         };
-        let wrong = || {
-            format!("keep = {text:?} is neither a share of the space, such as \"10%\", nor a size, such as \"20 GiB\"")
-        };
+        let wrong =
+            || format!("{text:?} is neither a share of the space, such as \"10%\", nor a size, such as \"20 GiB\"");
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
         let unit = match text[digits..].trim() {
@@ -65,24 +65,58 @@ impl KeepText {
     }
 }
 
+/// Compiled retention group.
+#[derive(Clone, Debug)]
+pub struct Retention {
+    /// Table as configured.
+    table: RetentionTable,
+    /// Group of the store.
+    pub group: RetentionGroup,
+}
+
 impl RetentionTable {
     /// Checks the table and converts it for the store.
     ///
     /// # Errors
-    /// Returns a message with the group and the invalid value.
-    pub fn group(&self) -> Result<RetentionGroup, String> {
-        let name = &self.name;
+    /// Returns the first invalid key, with its path in the table.
+    fn compile(self) -> Result<Retention, KeyError> {
         let streams = self.streams.as_deref().map(Pattern::parse).transpose();
         let age = |text: &String| match instant::span_ns(text).filter(|ns| *ns > 0) {
             Some(ns) => Ok(Duration::from_nanos(ns.unsigned_abs())),
-            None => Err(format!("group {name:?}: max_age = {text:?} is not a time; \"90d\" and \"12h\" are")),
+            None => Err(KeyError::new("max_age", format!("{text:?} is not a time; \"90d\" and \"12h\" are"))),
         };
-        Ok(RetentionGroup {
-            name: name.clone(),
-            streams: streams.map_err(|error| format!("group {name:?}: {error}"))?,
-            keep: self.keep.parse().map_err(|error| format!("group {name:?}: {error}"))?,
+        let group = RetentionGroup {
+            name: self.name.clone(),
+            streams: streams.map_err(|error| KeyError::new("streams", error.to_string()))?,
+            keep: self.keep.parse().map_err(|error| KeyError::new("keep", error))?,
             max_age: self.max_age.as_ref().map(age).transpose()?,
-        })
+        };
+        Ok(Retention { table: self, group })
+    }
+}
+
+/// Compiles all retention groups.
+///
+/// # Errors
+/// Returns the first invalid key, such as `retention[2].keep`, or the first group that is invalid together with those
+/// before it.
+pub fn compile(tables: Vec<RetentionTable>) -> Result<Vec<Retention>, KeyError> {
+    let mut all: Vec<Retention> = Vec::with_capacity(tables.len());
+    let mut groups: Vec<RetentionGroup> = Vec::with_capacity(tables.len());
+    for (at, table) in tables.into_iter().enumerate() {
+        let (path, name) = (format!("retention[{at}]"), format!("group {:?}", table.name));
+        let compiled = table.compile().map_err(|error| error.about(&name).below(&path))?;
+        groups.push(compiled.group.clone());
+        // The store's sentence names the group.
+        RetentionGroup::check_all(&groups).map_err(|error| KeyError::new(&path, error))?;
+        all.push(compiled);
+    }
+    Ok(all)
+}
+
+impl fmt::Display for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table.fmt(f)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Limits for values that are too low, too high, in a wrong state, too old, or at a wrong rate: `[[limit]]` of the
 //! configuration.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
+use strongback_sources::KeyError;
 use strongback_store::Pattern;
 
 use super::rate::RateBounds;
@@ -199,9 +202,11 @@ pub struct LimitTable {
     pub context: Option<Context>,
 }
 
-/// Checked limit.
+/// Compiled limit.
 #[derive(Clone, Debug)]
 pub struct Rule {
+    /// Table as configured.
+    table: LimitTable,
     /// Name of the limit.
     pub name: String,
     /// Patterns of the channels it applies to.
@@ -220,144 +225,173 @@ pub struct Rule {
     pub context: Option<Context>,
 }
 
+/// Serializes the table as configured.
+impl Serialize for Rule {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.table.serialize(serializer)
+    }
+}
+
+fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, KeyError> {
+    Err(KeyError::new(path, reason))
+}
+
 impl LimitTable {
+    /// Returns the name of the limit.
+    fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.channels.join(", "))
+    }
+
+    /// Returns the bounds of the levels that have some, by the name of the level.
+    fn levels(&self) -> impl Iterator<Item = (&'static str, &Bounds)> {
+        let levels = [("watch", &self.watch), ("warning", &self.warning), ("critical", &self.critical)];
+        levels.into_iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?)))
+    }
+
     /// Checks the table and converts it.
     ///
     /// # Errors
-    /// Returns what is wrong, in words.
-    pub fn rule(&self) -> Result<Rule, String> {
-        let name = self.name.clone().unwrap_or_else(|| self.channels.join(", "));
-        let wrong = |what: String| Err(format!("limit {name:?}: {what}"));
+    /// Returns the first invalid key, with its path in the table.
+    pub fn compile(self) -> Result<Rule, KeyError> {
         if self.channels.is_empty() {
-            return wrong("channels = [\"pattern\", …] is needed".into());
+            return wrong("channels", "[\"pattern\", …] is needed");
         }
         let mut channels = Vec::new();
-        for pattern in &self.channels {
-            match Pattern::parse(pattern) {
-                Ok(pattern) => channels.push(pattern),
-                Err(error) => return wrong(error.to_string()),
-            }
+        for (at, pattern) in self.channels.iter().enumerate() {
+            let pattern = Pattern::parse(pattern);
+            channels.push(pattern.map_err(|error| KeyError::new(format!("channels[{at}]"), error.to_string()))?);
         }
-        let levels = [("watch", &self.watch), ("warning", &self.warning), ("critical", &self.critical)];
-        if levels.iter().all(|(_, bounds)| bounds.is_none()) && self.stale_ms.is_none() && self.rate_hz.is_none() {
-            return wrong("it needs watch, warning, critical, stale_ms or rate_hz".into());
+        if self.levels().next().is_none() && self.stale_ms.is_none() && self.rate_hz.is_none() {
+            return wrong("", "it needs watch, warning, critical, stale_ms or rate_hz");
         }
-        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
-            if *bounds == Bounds::default() {
-                return wrong(format!("{level} needs low, high or is"));
-            }
-            if bounds.is.len() > STATES_MAX {
-                return wrong(format!("{level}.is has {} states; {STATES_MAX} at most", bounds.is.len()));
-            }
-            if [bounds.low, bounds.high].iter().flatten().any(|bound| !bound.is_finite()) {
-                return wrong(format!("{level}: bounds must be finite"));
-            }
-            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
-                && low >= high
-            {
-                return wrong(format!("{level}: low = {low} is not below high = {high}"));
-            }
-        }
-        // A worse level must be further out.
-        for pair in [(0, 1), (1, 2), (0, 2)] {
-            let ((less, of_less), (more, of_more)) = (levels[pair.0], levels[pair.1]);
-            let (Some(of_less), Some(of_more)) = (of_less, of_more) else { continue };
-            if let (Some(a), Some(b)) = (of_less.high, of_more.high)
-                && a > b
-            {
-                return wrong(format!("{more}.high = {b} is below {less}.high = {a}"));
-            }
-            if let (Some(a), Some(b)) = (of_less.low, of_more.low)
-                && a < b
-            {
-                return wrong(format!("{more}.low = {b} is above {less}.low = {a}"));
-            }
-        }
-        let ns = |key: &str, ms: f64, least: f64| match ms >= least && ms <= 86_400_000.0 * 365.0 {
+        self.check_bounds()?;
+        let ns = |key: &str, ms: f64, min: f64| match ms >= min && ms <= 86_400_000.0 * 365.0 {
             true => Ok((ms * 1e6) as i64),
-            false => Err(format!("limit {name:?}: {key} = {ms} is not within {least} and a year")),
+            false => wrong(key, format!("{ms} is not within {min} and a year")),
         };
-        if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
-            return wrong(format!("hysteresis = {} is not 0 or more", self.hysteresis));
-        }
-        for (level, bounds) in levels.iter().filter_map(|(level, bounds)| Some((level, bounds.as_ref()?))) {
-            // Both bounds move inwards by it: beyond half the width, no value between them would clear both.
-            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
-                && 2.0 * self.hysteresis > high - low
-            {
-                return wrong(format!(
-                    "hysteresis = {} is more than half of the width of {level}, {low} to {high}: \
-                     no value would be well again",
-                    self.hysteresis
-                ));
-            }
-        }
         let stale = match (self.stale_ms, self.stale) {
-            (None, Some(_)) => return wrong("stale needs stale_ms".into()),
-            (_, Some(Level::Normal)) => return wrong("stale is watch, warning or critical".into()),
+            (None, Some(_)) => return wrong("stale", "it needs stale_ms"),
+            (_, Some(Level::Normal)) => return wrong("stale", "it is watch, warning or critical"),
             (ms, level) => ms
                 .map(|ms| ns("stale_ms", ms, 1.0).map(|after| (after, level.unwrap_or(Level::Warning))))
                 .transpose()?,
         };
         if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
-            return wrong("while needs is = [states]".into());
+            return wrong("while.is", "[states] are needed");
         }
-        let rate = self.expected().map_err(|what| format!("limit {name:?}: {what}"))?;
-        let bounds = levels.map(|(_, bounds)| bounds.clone().unwrap_or_default());
         Ok(Rule {
             channels,
-            bounds,
+            bounds: [&self.watch, &self.warning, &self.critical].map(|bounds| bounds.clone().unwrap_or_default()),
             persist_ns: ns("persist_ms", self.persist_ms, 0.0)?,
             hysteresis: self.hysteresis,
             stale,
-            rate,
+            rate: self.expected()?,
             context: self.context.clone(),
-            name,
+            name: self.name(),
+            table: self,
         })
     }
 
+    /// Checks the bounds of the levels, each on its own and against the others, and the hysteresis.
+    fn check_bounds(&self) -> Result<(), KeyError> {
+        for (level, bounds) in self.levels() {
+            if *bounds == Bounds::default() {
+                return wrong(level, "it needs low, high or is");
+            }
+            if bounds.is.len() > STATES_MAX {
+                return wrong(format!("{level}.is"), format!("{} states; {STATES_MAX} at most", bounds.is.len()));
+            }
+            for (key, bound) in [("low", bounds.low), ("high", bounds.high)] {
+                if let Some(bound) = bound.filter(|bound| !bound.is_finite()) {
+                    return wrong(format!("{level}.{key}"), format!("{bound} is not finite"));
+                }
+            }
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && low >= high
+            {
+                return wrong(format!("{level}.low"), format!("{low} is not below high = {high}"));
+            }
+        }
+        // A worse level must be further out.
+        for (at, (less, of_less)) in self.levels().enumerate() {
+            for (more, of_more) in self.levels().skip(at + 1) {
+                if let (Some(a), Some(b)) = (of_less.high, of_more.high)
+                    && a > b
+                {
+                    return wrong(format!("{more}.high"), format!("{b} is below {less}.high = {a}"));
+                }
+                if let (Some(a), Some(b)) = (of_less.low, of_more.low)
+                    && a < b
+                {
+                    return wrong(format!("{more}.low"), format!("{b} is above {less}.low = {a}"));
+                }
+            }
+        }
+        if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
+            return wrong("hysteresis", format!("{} is not 0 or more", self.hysteresis));
+        }
+        for (level, bounds) in self.levels() {
+            // Both bounds move inwards by it: beyond half the width, no value between them would clear both.
+            if let (Some(low), Some(high)) = (bounds.low, bounds.high)
+                && 2.0 * self.hysteresis > high - low
+            {
+                let hysteresis = self.hysteresis;
+                let why = format!(
+                    "{hysteresis} is more than half of the width of {level}, {low} to {high}: no value would be well \
+                     again"
+                );
+                return wrong("hysteresis", why);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the expected rate, if there is one, and converts it.
-    fn expected(&self) -> Result<Option<RateBounds>, String> {
+    fn expected(&self) -> Result<Option<RateBounds>, KeyError> {
         let Some(RateTable { low, high }) = self.rate_hz else {
             return match (self.rate, self.rate_window_ms) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err("rate needs rate_hz".into()),
-                (None, Some(_)) => Err("rate_window_ms needs rate_hz".into()),
+                (Some(_), _) => wrong("rate", "it needs rate_hz"),
+                (None, Some(_)) => wrong("rate_window_ms", "it needs rate_hz"),
             };
         };
-        let Some(least) = low.or(high) else { return Err("rate_hz needs low or high".into()) };
+        let Some(lowest) = low.or(high) else { return wrong("rate_hz", "it needs low or high") };
         for (key, bound) in [("low", low), ("high", high)] {
             if let Some(bound) = bound.filter(|bound| !(*bound > 0.0 && bound.is_finite())) {
-                return Err(format!("rate_hz.{key} = {bound} is not above 0"));
+                return wrong(format!("rate_hz.{key}"), format!("{bound} is not above 0"));
             }
         }
         if let (Some(low), Some(high)) = (low, high)
             && low >= high
         {
-            return Err(format!("rate_hz: low = {low} is not below high = {high}"));
+            return wrong("rate_hz.low", format!("{low} is not below high = {high}"));
         }
-        let window_ms = self.rate_window_ms.unwrap_or((10_000.0 / least).clamp(1_000.0, RATE_WINDOW_MS_MAX));
+        let window_ms = self.rate_window_ms.unwrap_or((10_000.0 / lowest).clamp(1_000.0, RATE_WINDOW_MS_MAX));
         if !(10.0..=RATE_WINDOW_MS_MAX).contains(&window_ms) {
-            return Err(format!("rate_window_ms = {window_ms} is not within 10 and a day"));
+            return wrong("rate_window_ms", format!("{window_ms} is not within 10 and a day"));
         }
         let level = match self.rate {
-            Some(Level::Normal) => return Err("rate is watch, warning or critical".into()),
+            Some(Level::Normal) => return wrong("rate", "it is watch, warning or critical"),
             level => level.unwrap_or(Level::Warning),
         };
         Ok(Some(RateBounds::new(low, high, (window_ms * 1e6) as i64, level)))
     }
 }
 
-/// Checks and converts all limits.
+/// Compiles all limits.
 ///
 /// # Errors
-/// Returns the first error in words, including two limits with one name.
-pub fn rules(tables: &[LimitTable]) -> Result<Vec<Rule>, String> {
-    let rules = tables.iter().map(LimitTable::rule).collect::<Result<Vec<Rule>, String>>()?;
-    for (at, rule) in rules.iter().enumerate() {
-        if rules[..at].iter().any(|other| other.name == rule.name) {
-            return Err(format!("limit {:?}: two have this name", rule.name));
-        }
+/// Returns the first invalid key, such as `limit[2].watch.low`, including the name of a second limit of this name.
+pub fn compile(tables: Vec<LimitTable>) -> Result<Vec<Rule>, KeyError> {
+    let mut rules: Vec<Rule> = Vec::with_capacity(tables.len());
+    let mut names = HashSet::new();
+    for (at, table) in tables.into_iter().enumerate() {
+        let name = table.name();
+        let rule = table.compile().and_then(|rule| match names.insert(rule.name.clone()) {
+            true => Ok(rule),
+            false => wrong("name", "two have this name"),
+        });
+        rules.push(rule.map_err(|error| error.about(&format!("limit {name:?}")).below(&format!("limit[{at}]")))?);
     }
     Ok(rules)
 }
@@ -373,43 +407,43 @@ pub(super) mod tests {
             limit: Vec<LimitTable>,
         }
         let tables: Tables = toml::from_str(text).expect("limits");
-        rules(&tables.limit).expect("rules").into()
+        compile(tables.limit).expect("rules").into()
     }
 
     pub(crate) fn rule(keys: &str) -> Result<Rule, String> {
         let text = format!("channels = [\"a.b\"]\n{keys}");
-        toml::from_str::<LimitTable>(&text).map_err(|e| e.to_string())?.rule()
+        toml::from_str::<LimitTable>(&text).map_err(|e| e.to_string())?.compile().map_err(|e| e.to_string())
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused_in_words() {
         for (keys, says) in [
-            ("", "needs watch, warning, critical, stale_ms or rate_hz"),
-            ("rate_hz = {}", "rate_hz needs low or high"),
-            ("rate_hz = { low = 0 }", "rate_hz.low = 0 is not above 0"),
-            ("rate_hz = { high = inf }", "rate_hz.high = inf is not above 0"),
-            ("rate_hz = { low = 5, high = 5 }", "rate_hz: low = 5 is not below high = 5"),
+            ("", "it needs watch, warning, critical, stale_ms or rate_hz"),
+            ("rate_hz = {}", "rate_hz: it needs low or high"),
+            ("rate_hz = { low = 0 }", "rate_hz.low: 0 is not above 0"),
+            ("rate_hz = { high = inf }", "rate_hz.high: inf is not above 0"),
+            ("rate_hz = { low = 5, high = 5 }", "rate_hz.low: 5 is not below high = 5"),
             ("rate_hz = { lwo = 5 }", "unknown field `lwo`"),
-            ("rate_hz = { low = 5 }\nrate_window_ms = 9", "rate_window_ms = 9 is not within 10 and a day"),
-            ("rate_hz = { low = 5 }\nrate = \"normal\"", "rate is watch, warning or critical"),
-            ("stale_ms = 5\nrate = \"watch\"", "rate needs rate_hz"),
-            ("stale_ms = 5\nrate_window_ms = 100", "rate_window_ms needs rate_hz"),
-            ("watch = {}", "watch needs low, high or is"),
-            ("watch = { low = 3, high = 2.5 }", "watch: low = 3 is not below high = 2.5"),
-            ("watch = { high = 3 }\ncritical = { high = 2 }", "critical.high = 2 is below watch.high = 3"),
-            ("warning = { low = 1 }\ncritical = { low = 2 }", "critical.low = 2 is above warning.low = 1"),
-            ("watch = { high = nan }", "bounds must be finite"),
+            ("rate_hz = { low = 5 }\nrate_window_ms = 9", "rate_window_ms: 9 is not within 10 and a day"),
+            ("rate_hz = { low = 5 }\nrate = \"normal\"", "rate: it is watch, warning or critical"),
+            ("stale_ms = 5\nrate = \"watch\"", "rate: it needs rate_hz"),
+            ("stale_ms = 5\nrate_window_ms = 100", "rate_window_ms: it needs rate_hz"),
+            ("watch = {}", "watch: it needs low, high or is"),
+            ("watch = { low = 3, high = 2.5 }", "watch.low: 3 is not below high = 2.5"),
+            ("watch = { high = 3 }\ncritical = { high = 2 }", "critical.high: 2 is below watch.high = 3"),
+            ("warning = { low = 1 }\ncritical = { low = 2 }", "critical.low: 2 is above warning.low = 1"),
+            ("watch = { high = nan }", "watch.high: NaN is not finite"),
             ("watch = { hihg = 1 }", "unknown field `hihg`"),
-            ("watch = { high = 1 }\npersist_ms = -1", "persist_ms = -1 is not within 0 and a year"),
-            ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis = -0.5 is not 0 or more"),
+            ("watch = { high = 1 }\npersist_ms = -1", "persist_ms: -1 is not within 0 and a year"),
+            ("watch = { high = 1 }\nhysteresis = -0.5", "hysteresis: -0.5 is not 0 or more"),
             (
                 "watch = { low = 1, high = 4 }\nhysteresis = 1.6",
-                "hysteresis = 1.6 is more than half of the width of watch",
+                "hysteresis: 1.6 is more than half of the width of watch",
             ),
-            ("stale = \"watch\"\nwatch = { high = 1 }", "stale needs stale_ms"),
-            ("stale_ms = 0", "stale_ms = 0 is not within 1 and a year"),
-            ("stale_ms = 5\nstale = \"normal\"", "stale is watch, warning or critical"),
-            ("watch = { high = 1 }\nwhile = { channel = \"x.y\", is = [] }", "while needs is"),
+            ("stale = \"watch\"\nwatch = { high = 1 }", "stale: it needs stale_ms"),
+            ("stale_ms = 0", "stale_ms: 0 is not within 1 and a year"),
+            ("stale_ms = 5\nstale = \"normal\"", "stale: it is watch, warning or critical"),
+            ("watch = { high = 1 }\nwhile = { channel = \"x.y\", is = [] }", "while.is: [states] are needed"),
             ("name = \"n\"\nwatch = { high = 1 }\nchannels = []", "duplicate key"),
         ] {
             let error = rule(keys).expect_err(keys);

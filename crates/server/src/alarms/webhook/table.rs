@@ -1,10 +1,12 @@
 //! Receivers of alarms over HTTP: `[[webhook]]` of the configuration.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use strongback_sources::KeyError;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use crate::alarms::limits::rule::Level;
@@ -60,7 +62,7 @@ impl std::fmt::Debug for WebhookTable {
     }
 }
 
-/// Checked receiver.
+/// Compiled receiver.
 #[derive(Clone)]
 pub struct Receiver {
     /// Name of the receiver.
@@ -93,101 +95,140 @@ impl std::fmt::Debug for Receiver {
     }
 }
 
+fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, KeyError> {
+    Err(KeyError::new(path, reason))
+}
+
+/// Parses the URL of a receiver.
+///
+/// # Errors
+/// Returns what is wrong, never including a possible secret.
+fn parse_url(text: &str) -> Result<Uri, KeyError> {
+    let url: Uri = text.parse().map_err(|error| KeyError::new("url", format!("{error}")))?;
+    let (Some("http" | "https"), Some(authority)) = (url.scheme_str(), url.authority()) else {
+        return wrong("url", "it must begin with http:// or https:// and a host");
+    };
+    if authority.as_str().contains('@') {
+        return wrong("url", "a name and a password belong into headers or token_file");
+    }
+    if authority.host().is_empty() {
+        return wrong("url", "it has no host");
+    }
+    let port = authority.as_str().get(authority.host().len()..).and_then(|rest| rest.strip_prefix(':'));
+    if let Some(port) = port.filter(|port| !port.is_empty() && port.parse::<u16>().is_err()) {
+        return wrong("url", format!("port {port} is not within 0 to 65535"));
+    }
+    Ok(url)
+}
+
 impl WebhookTable {
+    /// Returns the name of the receiver: host and port of its URL if it has none. Returns `None` if the URL is invalid
+    /// too.
+    fn name(&self) -> Option<String> {
+        let of_url = || Some(parse_url(&self.url).ok()?.authority()?.as_str().to_owned());
+        self.name.clone().or_else(of_url)
+    }
+
     /// Checks the table and converts it.
     ///
     /// # Errors
-    /// Returns what is wrong, in words, never including a possible secret.
-    pub fn receiver(&self) -> Result<Receiver, String> {
-        let named = self.name.as_deref().map(|name| format!("webhook {name:?}: ")).unwrap_or_default();
-        let wrong = |what: String| format!("{named}{what}");
-        let url: Uri = self.url.parse().map_err(|error| wrong(format!("url: {error}")))?;
-        let (Some("http" | "https"), Some(authority)) = (url.scheme_str(), url.authority()) else {
-            return Err(wrong("url must begin with http:// or https:// and a host".into()));
-        };
-        if authority.as_str().contains('@') {
-            return Err(wrong("url: a name and a password belong into headers or token_file".into()));
-        }
-        if authority.host().is_empty() {
-            return Err(wrong("url has no host".into()));
-        }
-        let name = self.name.clone().unwrap_or_else(|| authority.as_str().to_owned());
+    /// Returns the first invalid key, with its path in the table and a reason that never includes a possible secret.
+    pub fn compile(self) -> Result<Receiver, KeyError> {
+        let url = parse_url(&self.url)?;
+        let name = self.name().unwrap_or_default();
         if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-            return Err(wrong("name must have 1 to 100 characters".into()));
+            return wrong("name", "it must have 1 to 100 characters");
         }
-        let wrong = |what: String| format!("webhook {name:?}: {what}");
         if self.ca_file.is_some() && url.scheme_str() == Some("http") {
-            return Err(wrong("ca_file is for https alone".into()));
+            return wrong("ca_file", "it is for https alone");
         }
-        let within = |key: &str, value: Option<u64>, default: u64, (least, most): (u64, u64)| {
-            let value = value.unwrap_or(default);
-            match (least..=most).contains(&value) {
-                true => Ok(value),
-                false => Err(wrong(format!("{key} = {value} is not within {least} to {most}"))),
-            }
-        };
-        if self.headers.len() > HEADERS_MAX {
-            return Err(wrong(format!("{} headers; {HEADERS_MAX} at most", self.headers.len())));
-        }
-        let mut headers = HeaderMap::new();
-        for (key, value) in &self.headers {
-            let header: HeaderName =
-                key.parse().map_err(|_| wrong(format!("headers: {key:?} is not a valid header name")))?;
-            if OWN_HEADERS.contains(&header.as_str()) {
-                return Err(wrong(format!("headers: {key} is not yours to set")));
-            }
-            if header.as_str() == "authorization" && self.token_file.is_some() {
-                return Err(wrong("headers: Authorization and token_file are one too many".into()));
-            }
-            let mut value: HeaderValue = value
-                .parse()
-                .map_err(|_| wrong(format!("headers: the value of {key} has characters that cannot be")))?;
-            value.set_sensitive(true);
-            if headers.insert(header, value).is_some() {
-                return Err(wrong(format!("headers: {key} is there twice")));
-            }
-        }
+        let headers = self.compile_headers()?;
         let level = match self.level {
-            Some(Level::Normal) => return Err(wrong("level is watch, warning or critical".into())),
+            Some(Level::Normal) => return wrong("level", "it is watch, warning or critical"),
             level => level.unwrap_or(Level::Watch),
         };
-        let steps = self.steps.clone().unwrap_or_else(|| STEPS.map(str::to_owned).to_vec());
-        if let Some(step) = steps.iter().find(|step| !STEPS.contains(&step.as_str())) {
-            return Err(wrong(format!("steps: {step:?} is none of {}", STEPS.join(", "))));
+        let steps = self.steps.unwrap_or_else(|| STEPS.map(str::to_owned).to_vec());
+        if let Some((at, step)) = steps.iter().enumerate().find(|(_, step)| !STEPS.contains(&step.as_str())) {
+            return wrong(format!("steps[{at}]"), format!("{step:?} is none of {}", STEPS.join(", ")));
         }
         if steps.is_empty() {
-            return Err(wrong("steps is empty: nothing would ever be sent".into()));
+            return wrong("steps", "it is empty: nothing would ever be sent");
         }
+        let within = |key, value: Option<u64>, default: u64, range: RangeInclusive<u64>| {
+            let value = value.unwrap_or(default);
+            match range.contains(&value) {
+                true => Ok(value),
+                false => wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
+            }
+        };
         let ms = |key, value, default, range| within(key, value, default, range).map(Duration::from_millis);
         Ok(Receiver {
             headers,
-            token_file: self.token_file.clone(),
-            ca_file: self.ca_file.clone(),
+            token_file: self.token_file,
+            ca_file: self.ca_file,
             level,
             steps,
-            timeout: ms("timeout_ms", self.timeout_ms, 5_000, (100, 60_000))?,
-            retry: ms("retry_ms", self.retry_ms, 500, (10, 30_000))?,
-            retry_for: Duration::from_secs(within("retry_for_s", self.retry_for_s, 3_600, (0, 604_800))?),
-            queue: within("queue", self.queue.map(|queue| queue as u64), 1_000, (1, 100_000))? as usize,
+            timeout: ms("timeout_ms", self.timeout_ms, 5_000, 100..=60_000)?,
+            retry: ms("retry_ms", self.retry_ms, 500, 10..=30_000)?,
+            retry_for: Duration::from_secs(within("retry_for_s", self.retry_for_s, 3_600, 0..=604_800)?),
+            queue: within("queue", self.queue.map(|queue| queue as u64), 1_000, 1..=100_000)? as usize,
             url,
             name,
         })
     }
+
+    fn compile_headers(&self) -> Result<HeaderMap, KeyError> {
+        if self.headers.len() > HEADERS_MAX {
+            return wrong("headers", format!("{} headers; {HEADERS_MAX} at most", self.headers.len()));
+        }
+        let mut headers = HeaderMap::new();
+        for (key, value) in &self.headers {
+            let path = format!("headers.{key}");
+            let Ok(header) = key.parse::<HeaderName>() else {
+                return wrong(path, format!("{key:?} is not a valid header name"));
+            };
+            if OWN_HEADERS.contains(&header.as_str()) {
+                return wrong(path, format!("{key} is not yours to set"));
+            }
+            if header.as_str() == "authorization" && self.token_file.is_some() {
+                return wrong(path, "Authorization and token_file are one too many");
+            }
+            let Ok(mut value) = value.parse::<HeaderValue>() else {
+                return wrong(path, format!("the value of {key} has characters that cannot be"));
+            };
+            value.set_sensitive(true);
+            if headers.insert(header, value).is_some() {
+                return wrong(path, format!("{key} is there twice"));
+            }
+        }
+        Ok(headers)
+    }
 }
 
-/// Checks and converts all receivers.
+/// Compiles all receivers.
 ///
 /// # Errors
-/// Returns the first error in words, including two receivers with one name, or too many.
-pub fn receivers(tables: &[WebhookTable]) -> Result<Vec<Receiver>, String> {
-    if tables.len() > RECEIVERS_MAX {
-        return Err(format!("{} webhooks; {RECEIVERS_MAX} at most", tables.len()));
-    }
-    let receivers = tables.iter().map(WebhookTable::receiver).collect::<Result<Vec<_>, _>>()?;
-    for (at, receiver) in receivers.iter().enumerate() {
-        if receivers[..at].iter().any(|other| other.name == receiver.name) {
-            return Err(format!("webhook {:?}: two have this name", receiver.name));
+/// Returns the first invalid key, such as `webhook[2].url`, including the name of a second receiver of this name, and
+/// a receiver too many.
+pub fn compile(tables: Vec<WebhookTable>) -> Result<Vec<Receiver>, KeyError> {
+    let count = tables.len();
+    let mut receivers: Vec<Receiver> = Vec::with_capacity(count);
+    for (at, table) in tables.into_iter().enumerate() {
+        let path = format!("webhook[{at}]");
+        if at == RECEIVERS_MAX {
+            return wrong(path, format!("{count} webhooks; {RECEIVERS_MAX} at most"));
         }
+        let name = table.name();
+        let receiver =
+            table.compile().and_then(|receiver| match receivers.iter().any(|other| other.name == receiver.name) {
+                true => wrong("name", "two have this name"),
+                false => Ok(receiver),
+            });
+        let of_table = |error: KeyError| match &name {
+            Some(name) => error.about(&format!("webhook {name:?}")).below(&path),
+            None => error.below(&path),
+        };
+        receivers.push(receiver.map_err(of_table)?);
     }
     Ok(receivers)
 }
@@ -197,35 +238,42 @@ mod tests {
     use super::*;
 
     fn receiver(keys: &str) -> Result<Receiver, String> {
-        toml::from_str::<WebhookTable>(keys).map_err(|error| error.to_string())?.receiver()
+        toml::from_str::<WebhookTable>(keys)
+            .map_err(|error| error.to_string())?
+            .compile()
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused_in_words_without_secrets() {
         let url = "url = \"https://ops.example/hook/s3cret\"";
         for (keys, says) in [
-            ("url = \"ops.example\"", "url must begin with http:// or https:// and a host"),
-            ("url = \"ftp://ops.example/s3cret\"", "url must begin with http:// or https:// and a host"),
+            ("url = \"ops.example\"", "url: it must begin with http:// or https:// and a host"),
+            ("url = \"ftp://ops.example/s3cret\"", "url: it must begin with http:// or https:// and a host"),
             ("url = \"http://a b/s3cret\"", "url: invalid"),
+            ("url = \"http://ops.example:70000/s3cret\"", "url: port 70000 is not within 0 to 65535"),
             ("url = \"https://me:s3cret@ops.example\"", "belong into headers or token_file"),
-            (&format!("{url}\nlevel = \"normal\""), "level is watch, warning or critical"),
+            (&format!("{url}\nlevel = \"normal\""), "level: it is watch, warning or critical"),
             (&format!("{url}\nlevel = \"bad\""), "unknown variant `bad`"),
-            (&format!("{url}\nsteps = [\"raised\", \"rise\"]"), "steps: \"rise\" is none of raised, worse"),
-            (&format!("{url}\nsteps = []"), "steps is empty"),
-            (&format!("{url}\ntimeout_ms = 99"), "timeout_ms = 99 is not within 100 to 60000"),
-            (&format!("{url}\nretry_ms = 9"), "retry_ms = 9 is not within 10 to 30000"),
-            (&format!("{url}\nretry_for_s = 700000"), "retry_for_s = 700000 is not within 0 to 604800"),
-            (&format!("{url}\nqueue = 0"), "queue = 0 is not within 1 to 100000"),
-            (&format!("{url}\nheaders = {{ Host = \"s3cret\" }}"), "headers: Host is not yours to set"),
-            (&format!("{url}\nheaders = {{ \"a b\" = \"s3cret\" }}"), "headers: \"a b\" is not a valid header name"),
+            (&format!("{url}\nsteps = [\"raised\", \"rise\"]"), "steps[1]: \"rise\" is none of raised, worse"),
+            (&format!("{url}\nsteps = []"), "steps: it is empty"),
+            (&format!("{url}\ntimeout_ms = 99"), "timeout_ms: 99 is not within 100 to 60000"),
+            (&format!("{url}\nretry_ms = 9"), "retry_ms: 9 is not within 10 to 30000"),
+            (&format!("{url}\nretry_for_s = 700000"), "retry_for_s: 700000 is not within 0 to 604800"),
+            (&format!("{url}\nqueue = 0"), "queue: 0 is not within 1 to 100000"),
+            (&format!("{url}\nheaders = {{ Host = \"s3cret\" }}"), "headers.Host: Host is not yours to set"),
+            (
+                &format!("{url}\nheaders = {{ \"a b\" = \"s3cret\" }}"),
+                "headers.a b: \"a b\" is not a valid header name",
+            ),
             (&format!("{url}\nheaders = {{ A = \"s3cret\\n\" }}"), "the value of A has characters that cannot be"),
-            (&format!("{url}\nheaders = {{ A = \"1\", a = \"2\" }}"), "headers: a is there twice"),
+            (&format!("{url}\nheaders = {{ A = \"1\", a = \"2\" }}"), "headers.a: a is there twice"),
             (
                 &format!("{url}\ntoken_file = \"t\"\nheaders = {{ authorization = \"s3cret\" }}"),
                 "Authorization and token_file are one too many",
             ),
-            ("url = \"http://ops.example\"\nca_file = \"ca.pem\"", "ca_file is for https alone"),
-            (&format!("{url}\nname = \"\""), "name must have 1 to 100 characters"),
+            ("url = \"http://ops.example\"\nca_file = \"ca.pem\"", "ca_file: it is for https alone"),
+            (&format!("{url}\nname = \"\""), "name: it must have 1 to 100 characters"),
             (&format!("{url}\nretries = 3"), "unknown field `retries`"),
         ] {
             let error = receiver(keys).expect_err(keys);
@@ -238,7 +286,8 @@ mod tests {
         assert_eq!((right.name.as_str(), right.level, right.steps.len()), ("ops.example", Level::Warning, 8));
         assert_eq!((right.timeout.as_millis(), right.retry_for.as_secs(), right.queue), (5_000, 3_600, 1_000));
         assert!(!format!("{right:?}").contains("s3cret"));
-        let two = [WebhookTable::clone(&toml::from_str(url).expect("a table")), toml::from_str(url).expect("a table")];
-        assert!(receivers(&two).expect_err("two").contains("two have this name"));
+        let table = || toml::from_str::<WebhookTable>(url).expect("a table");
+        let two = compile(vec![table(), table()]).expect_err("two");
+        assert_eq!(two, KeyError::new("webhook[1].name", "webhook \"ops.example\": two have this name"));
     }
 }
