@@ -2,6 +2,7 @@
 import type { Countdown } from "../text/countdown";
 import type { Feed } from "../state/feed";
 import type { Channel } from "../connection/message";
+import { fitted, type ListedName } from "../text/names";
 import { theme } from "./theme";
 import { timeTicks } from "./ticks";
 import { type Segment, Tints } from "../state/track";
@@ -25,8 +26,8 @@ export interface BarsFrame {
   live: boolean;
   stale: ReadonlySet<number>;
   labelPx: number;
-  /** As much of each name as tells it from all others. */
-  shortNames: (channels: readonly Channel[]) => string[];
+  /** Names of channels as the panel lists them. */
+  namesOf: (channels: readonly Channel[]) => ListedName[];
 }
 
 /** Left and right edge of the time axis in a canvas of a width, px. */
@@ -81,7 +82,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     ctx.fillText(tick.label, px, bottom + 6);
   }
 
-  const names = frame.shortNames(feed.channels);
+  const names = frame.namesOf(feed.channels);
   const { rowPx, barPx } = rowsOf(height, feed.channels.length);
   feed.channels.forEach((channel, i) => {
     const top = TOP_PX + i * rowPx + (rowPx - barPx) / 2;
@@ -90,7 +91,7 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
     ctx.textAlign = "left";
     ctx.textBaseline = "middle";
     ctx.fillStyle = stale ? t.stale : t.muted;
-    const name = fitted(ctx, names[i]!, frame.labelPx - 8);
+    const name = fitted(names[i]!, frame.labelPx - 8, (text) => ctx.measureText(text).width);
     ctx.fillText(name, LEFT_PX + 4, top + barPx / 2);
     if (stale) ctx.fillRect(LEFT_PX + 4, top + barPx / 2, ctx.measureText(name).width, 1);
     ctx.font = `11px ${t.mono}`;
@@ -143,11 +144,4 @@ export function drawBars(canvas: HTMLCanvasElement, feed: Feed, frame: BarsFrame
       for (let h = 0; h < barPx; h += 4) ctx.fillRect(a, top + h, b - a, 1);
     }
   });
-}
-
-function fitted(ctx: CanvasRenderingContext2D, text: string, room: number): string {
-  if (ctx.measureText(text).width <= room) return text;
-  let shown = text;
-  while (shown.length > 1 && ctx.measureText(`…${shown}`).width > room) shown = shown.slice(1);
-  return `…${shown}`;
 }

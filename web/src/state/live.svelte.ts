@@ -22,10 +22,11 @@ import { type Age, isNewer } from "./stale";
 import { roughly } from "./sight";
 import { overWebSocket } from "../connection/socket";
 import type { Stream } from "../connection/stream";
+import { listNames, type NameList } from "../text/names";
 import { secondsBetween, secondsNs, utc } from "../text/time";
 import { told } from "../text/told";
 import { sound } from "./tone";
-import { shortNames } from "./tree";
+import { shortNames, wholeName } from "./tree";
 import { type Trouble, troubles } from "./trouble";
 import { type Latest, Values } from "./values";
 import { some } from "./verdict";
@@ -136,6 +137,11 @@ class Live {
   /** As much of each name as tells it from those beside it, on the screen, and from its twins in the catalog. */
   shortNames(channels: readonly Channel[]): string[] {
     return shortNames(channels, this.watchedChannels, this.catalog.twins);
+  }
+
+  /** Those names as a panel lists them: what all share at their beginning stands once. */
+  listNames(channels: readonly Channel[]): NameList {
+    return listNames(this.shortNames(channels), channels.map(wholeName));
   }
 
   get view(): ServerView | null {

@@ -36,6 +36,11 @@ export function isInternal(table: string): boolean {
   return table.startsWith(INTERNAL);
 }
 
+/** A channel's name with its table and tags, in the words of short names. */
+export function wholeName({ table, tags, channel }: Channel): string {
+  return [table, tagWords(tags), channel].filter((part) => part !== "").join(".");
+}
+
 /** The tags that tell channels of the same table and name apart; with their keys where the values alone do not. */
 interface Telling {
   keys: string[];
