@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { settle } from "../test/settle";
 import { poll } from "./poll";
 
 /** A clock that stands until it is told, and questions that are answered on request. */
@@ -15,7 +16,6 @@ function bench(everyMs = 1000) {
     },
   };
   const stop = poll(everyMs, (signal) => new Promise<void>((answer) => asked.push({ at: ms, answer, signal })), clock);
-  const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
   return {
     asked, stop, timers: () => timers.length,
     async run(to: number) {

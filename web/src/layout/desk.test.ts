@@ -4,6 +4,7 @@ import { ApiError, type LayoutEntry } from "../state/api";
 import { EMPTY, freeze, thaw, withPanel } from "./layout";
 import { MAX_PANELS, panel } from "./panel";
 import { resize } from "./split";
+import { settle } from "../test/settle";
 
 /** What the page knows of the server, as far as the desk asks for it. */
 const live = vi.hoisted(() => ({
@@ -66,8 +67,6 @@ const put = (name: string, ...titles: string[]) => {
 const titles = (desk: Desk) => desk.layout?.panels.map((p) => p.title).join(" ") ?? null;
 /** Titles in the order of reading: a desk has its panels in the order in which they were added. */
 const savedTitles = (name: string) => thaw(server.texts.get(name)!).panels.map((p) => p.title).join(" ");
-/** Until nothing is under way. */
-const settle = () => new Promise((resolve) => setTimeout(resolve));
 const keys = () => [...kept.keys()].sort();
 
 let kept: Map<string, string>;

@@ -12,7 +12,7 @@ describe("hidden channels of a plot", () => {
     expect([...stillHidden(hidden, ["t.b", "t.c"])]).toEqual(["t.b"]);
     expect(stillHidden(hidden, ["t.a", "t.b", "t.c"])).toBe(hidden);
   });
-  it("stay while the panel asks anew", () => {
+  it("stay while the panel subscribes again", () => {
     const hidden = turned(NONE_HIDDEN, "t.a");
     expect(stillHidden(hidden, [])).toBe(hidden);
   });

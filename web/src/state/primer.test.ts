@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Channel, StateRow } from "../connection/message";
 import { AGAIN_MS, PRIME_MS, Primer } from "./primer";
+import { settle } from "../test/settle";
 
 const channel = (id: number): Channel => ({
   id, name: `t.c${id}`, table: "t", channel: `c${id}`, tags: {}, stream: 3, type: "f64", unit: "", description: "",
@@ -32,11 +33,9 @@ beforeEach(() => {
     after: (ms, run) => waits.push({ ms, run }),
   });
 });
-/** Lets all that waits for nothing but its turn run. */
-const settled = () => new Promise((resolve) => setTimeout(resolve));
 const turn = async () => {
   waits.shift()!.run();
-  await settled();
+  await settle();
 };
 
 describe("values that no update brought", () => {
@@ -83,7 +82,7 @@ describe("values that no update brought", () => {
     await turn();
     primer.forget();
     refuse(new Error("busy"));
-    await settled();
+    await settle();
     expect(waits).toEqual([]);
   });
   it("are asked for in questions of a bounded size", async () => {

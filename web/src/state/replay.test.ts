@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Event, Gap, PlaybackState, ServerMessage } from "../connection/message";
 import type { AlarmStep } from "./alarmbook";
 import { ApiError, type PlaybackCommand, type Run } from "./api";
+import { settle } from "../test/settle";
 
 type Hear = { message: (message: ServerMessage) => void; closed: () => void };
 
@@ -53,7 +54,6 @@ const state = (more: Partial<PlaybackState> = {}): PlaybackState => ({
   viewers: 1, behind: false, round: 0, wall_ns: "0", ...more,
 });
 const event = (s: number, text = `e${s}`): Event => ({ time: String(BigInt(s) * S), text, level: "info", source: "s" });
-const settle = () => new Promise((resolve) => setTimeout(resolve));
 /** A clock that stands until a test moves it. */
 let ms: number;
 let kept: Map<string, string>;
