@@ -20,6 +20,15 @@ describe("numbers in words", () => {
     expect(d.text("OPEN", "string")).toBe("OPEN");
     expect(d.text(null, "f64")).toBe("–");
   });
+  it("makes up no digits of extremes beyond 2^53, and has one minus sign", () => {
+    const d = new Digits();
+    expect(d.text("-9223372036854775808", "i64")).toBe("−9223372036854775808");
+    expect([d.write(2 ** 53 - 1, "i64"), d.write(18446744073709551615, "u64")]).toEqual(["9007199254740991", "1.845e+19"]);
+    expect(d.write(-(2 ** 63), "i64")).toBe("−9.223e+18");
+  });
+  it("never calls a rare stream one of no frames", () => {
+    expect([0, 1 / 3600, 1 / 60, 0.094, 0.095, 0.1].map(rate)).toEqual(["0.0 Hz", "<0.001 Hz", "0.017 Hz", "0.094 Hz", "0.1 Hz", "0.1 Hz"]);
+  });
   it("has no negative zero and an exponent for the very small and large", () => {
     expect(fixed(-0.0001, 2)).toBe("0.00");
     expect(fixed(6.02e23, 2)).toBe("6.020e+23");

@@ -54,12 +54,16 @@ export class Digits {
   write(value: WireValue, type: ChannelType): string {
     if (value === null || value === undefined) return "–";
     if (typeof value === "boolean" || type === "bool") return value ? "true" : "false";
-    if (typeof value === "string" && type !== "f32" && type !== "f64") return value;
+    // Integers of 64 bits come as digits, of which a number would lose the last.
+    if (typeof value === "string" && type !== "f32" && type !== "f64") return INTEGERS.has(type) ? minus(value) : value;
     const number = Number(value);
     if (Number.isNaN(number)) return "NaN";
     if (!Number.isFinite(number)) return number > 0 ? "∞" : minus("-∞");
     // A counter or a word of bits means nothing without its last digit.
-    if (INTEGERS.has(type) && Number.isInteger(number)) return minus(String(number));
+    if (INTEGERS.has(type) && Number.isInteger(number)) {
+      // An extreme of many values is a number: beyond 2^53 its last digits would be made up.
+      return Number.isSafeInteger(number) ? minus(String(number)) : fixed(number, 0);
+    }
     if (number !== 0 && Math.abs(number) < SMALL && this.isSmall) return minus(number.toExponential(3));
     return fixed(number, Math.max(this.decimals, decimalsOf(number)));
   }
@@ -125,6 +129,8 @@ function three(value: number): string {
 export function rate(hz: number): string {
   if (!Number.isFinite(hz)) return "– Hz";
   if (hz >= 999.5) return `${three(hz / 1000)} kHz`;
+  // What comes once a minute is not nothing.
+  if (hz > 0 && hz < 0.095) return hz < 0.0005 ? "<0.001 Hz" : `${hz.toFixed(3)} Hz`;
   return `${hz >= 99.95 ? hz.toFixed(0) : hz.toFixed(1)} Hz`;
 }
 
