@@ -63,6 +63,12 @@ describe("times an operator types", () => {
     expect(parseTime(text, NOW, new Countdown(NOW))).toBeNull());
 });
 
+it("takes no day that the calendar does not have for another", () => {
+  const read = (text: string) => parseTime(text, 0n, null);
+  expect([read("2026-02-31 10:00"), read("2026-02-29 10:00"), read("2026-04-31T10:00Z")]).toEqual([null, null, null]);
+  expect(read("2028-02-29T00:00:00Z")).toBe(1_835_395_200_000_000_000n);
+});
+
 it("says why a text is not a time", () => {
   expect(notTime("T-10", null)).toContain("strongback run start");
   expect(notTime("yesterday", null)).not.toContain("T-10");

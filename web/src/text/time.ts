@@ -161,7 +161,8 @@ export function parseTime(text: string, now: bigint, run: Countdown | null): big
   const [hour, minute, second] = [Number(instant[2]), Number(instant[3]), Number(instant[4] ?? 0)];
   if (hour > 23 || minute > 59 || second > 59) return null;
   const ms = Date.parse(`${day}T${pad(hour, 2)}:${pad(minute, 2)}:${pad(second, 2)}Z`);
-  if (Number.isNaN(ms)) return null;
+  // A day that its month does not have would be taken for one of the next.
+  if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(day)) return null;
   let ns = BigInt(ms) * NS_PER_MS + BigInt((instant[5] ?? "").padEnd(9, "0"));
   const zone = /^([+-])(\d{2}):?(\d{2})$/.exec(instant[6] ?? "");
   if (zone) {
