@@ -27,15 +27,18 @@ let heard: ServerMessage[];
 let closings: number;
 let nowMs: number;
 let stream: Stream;
+let refused: boolean;
 
 beforeEach(() => {
   sockets = [];
+  refused = false;
   waits = [];
   heard = [];
   closings = 0;
   nowMs = 0;
   stream = new Stream({
     open: () => {
+      if (refused) throw new DOMException("no such address", "SyntaxError");
       const socket = new FakeSocket();
       sockets.push(socket);
       return socket as unknown as Socket;
@@ -53,6 +56,16 @@ beforeEach(() => {
 });
 
 describe("live stream", () => {
+  it("tries again where opening a connection throws", () => {
+    refused = true;
+    stream.start();
+    expect([sockets.length, closings, waits.map((wait) => wait.ms)]).toEqual([0, 1, [FIRST_RETRY_MS]]);
+    waits[0]!.run();
+    refused = false;
+    waits[1]!.run();
+    sockets[0]!.say(HELLO);
+    expect([closings, heard.length]).toEqual([2, 1]);
+  });
   it("subscribes once greeted, and again after each reconnection", () => {
     const id = stream.subscribe({ channels: ["a.*"], max_rate_hz: 5, history_s: 60 });
     stream.start();

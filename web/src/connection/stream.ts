@@ -41,7 +41,14 @@ export class Stream {
     this.cancelRetry = null;
     this.greeted = false;
     this.heardMs = this.ends.now();
-    const socket = this.ends.open();
+    let socket: Socket;
+    try {
+      socket = this.ends.open();
+    } catch {
+      // Refused at once, by the page's policy or an address that is none: like a connection that was lost.
+      this.lost();
+      return;
+    }
     this.socket = socket;
     socket.onmessage = (event) => {
       if (socket !== this.socket) return;
