@@ -38,7 +38,7 @@ describe("alarms", () => {
     await shown("one alarm", async () => (await alarms().count()) === 1);
     expect((await alarms().innerText()).replace(/\s+/g, " ")).toMatch(/WARNING .* tank\.p 6\.5 above 5(, now 6\.5)? pressure/i);
     expect(await page().getByTestId("troubles").innerText()).not.toBe("no trouble");
-    expect(await count()).toBe("1 of 1 new");
+    expect(await count()).toBe("1 alarm, 1 new");
   });
 
   it("want a name before someone can know of them", async () => {
@@ -48,14 +48,14 @@ describe("alarms", () => {
     await page().getByTestId("operator").fill("Ada");
     await page().getByTestId("acknowledge").click();
     await shown("that Ada knows", async () => (await alarms().innerText()).includes("Ada knows"));
-    expect(await count()).toBe("0 of 1 new");
+    expect(await count()).toBe("1 alarm, 0 new");
     expect(await page().getByTestId("acknowledge").count()).toBe(0);
   });
 
   it("want to be known again when they get worse, and are over when they cleared and someone knows", async () => {
     await write(9.5);
     await shown("critical", async () => /CRITICAL/i.test(await alarms().innerText()));
-    expect(await count()).toBe("1 of 1 new");
+    expect(await count()).toBe("1 alarm, 1 new");
     await write(1);
     await shown("cleared, unknown", async () => (await alarms().getAttribute("data-state")) === "cleared");
     // The name is remembered; the key acknowledges. A server that is busy refuses some of what is asked at first.
@@ -72,12 +72,12 @@ describe("alarms", () => {
 
   it("are new again when their shelf ends, of which the server tells no step", async () => {
     await write(6.5);
-    await shown("one alarm", async () => (await count()) === "1 of 1 new");
+    await shown("one alarm", async () => (await count()) === "1 alarm, 1 new");
     const shelf = { limit: "pressure", channel: "tank.p", by: "Ada", minutes: 0.05 };
     const answer = await fetch(`${server.url}/api/alarms/shelve`, { method: "POST", body: JSON.stringify(shelf) });
     expect(answer.status).toBe(200);
-    await shown("shelved", async () => (await count()) === "0 of 1 new");
-    await shown("new again", async () => (await count()) === "1 of 1 new");
+    await shown("shelved", async () => (await count()) === "1 alarm, 0 new");
+    await shown("new again", async () => (await count()) === "1 alarm, 1 new");
     expect((await alarms().innerText()).includes("shelved")).toBe(false);
     expect(browser.problems).toEqual([]);
   });

@@ -144,7 +144,7 @@ describe("a replay", () => {
     await jump(35);
     await shown("critical", async () => JSON.stringify((await levels()).map((l) => l.toLowerCase())) === '["critical"]' && (await alarms().getAttribute("data-state")) === "raised");
     // The bar tells what stands now.
-    expect(await page().getByTestId("alarm-count").innerText()).toBe("1 of 1 new now");
+    expect(await page().getByTestId("alarm-count").innerText()).toBe("1 alarm, 1 new now");
   });
 
   it("acknowledges nothing, says that there is something to know of now, and sounds nothing of the past", async () => {

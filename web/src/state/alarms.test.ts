@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { acknowledgeable, asShown, heard, levelOf, ordered, stepped, unknownOf, unshelved, words, wordsNow } from "./alarms";
+import { acknowledgeable, asShown, countWords, heard, levelOf, ordered, stepped, timesOf, unknownOf, unshelved, words, wordsNow } from "./alarms";
 import type { Alarm } from "../connection/message";
 
 function alarm(limit: string, changes: Partial<Alarm> = {}): Alarm {
@@ -84,4 +84,13 @@ test("the value now stands beside the one that raised the alarm", () => {
   expect(wordsNow(alarm("a"), null)).toBe("9 above 8");
   expect(wordsNow(alarm("a", { why: "stale" }), "9.5")).toBe("no new value; the last was 9");
   expect(wordsNow(alarm("a", { why: null, level: "normal", state: "cleared", text: "7" }), "6")).toBe("well again at 7");
+});
+
+test("an alarm that came back says when it did, and when it was raised first", () => {
+  expect(timesOf({ raised: "5", changed: "9" })).toEqual({ last: 9n, first: 5n });
+  expect(timesOf({ raised: "5", changed: "5" })).toEqual({ last: 5n, first: null });
+});
+
+test("alarms are counted, and those that nobody acknowledged", () => {
+  expect([countWords(1, 1), countWords(3, 0)]).toEqual(["1 alarm, 1 new", "3 alarms, 0 new"]);
 });

@@ -74,6 +74,17 @@ export function wordsNow(alarm: Alarm, now: string | null): string {
   return isValue && now !== null ? `${words(alarm)}, now ${now}` : words(alarm);
 }
 
+/** When an alarm's level changed last, and when it was raised first if that was before. */
+export function timesOf({ raised, changed }: Pick<Alarm, "raised" | "changed">): { last: bigint; first: bigint | null } {
+  const [last, first] = [BigInt(changed), BigInt(raised)];
+  return { last, first: first < last ? first : null };
+}
+
+/** How many alarms there are, and how many of them nobody has acknowledged. */
+export function countWords(all: number, unknown: number): string {
+  return `${all} ${all === 1 ? "alarm" : "alarms"}, ${unknown} new`;
+}
+
 /** The worst level of alarms that nobody knows of and nobody shelved; null if there is none. */
 export function heard(alarms: Alarm[]): AlarmLevel | null {
   const open = alarms.filter((a) => a.state === "raised" && a.shelved === null);
