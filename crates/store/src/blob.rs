@@ -35,10 +35,10 @@
 pub(crate) mod file;
 mod read;
 
-use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::bytes::{Cursor, FormatError, check_limit, check_magic, malformed};
 use crate::model::limits::{BLOB_CHUNK_BYTES, PAGE_BYTES, SEGMENT_BYTES_MAX};
 use crate::model::refusal::Refusal;
-use crate::segment::{check_crc, check_magic};
+use crate::segment::check_crc;
 
 pub(crate) use file::{BlobFile, Blobs, ResumedBlobs};
 pub use read::BlobReader;
@@ -152,8 +152,8 @@ impl ChunkHeader {
         let header = Cursor::new(bytes).take(CHUNK_HEADER_BYTES, "header of a blob's chunk")?;
         let mut fields = Cursor::new(header);
         check_magic("blob's chunk", MAGIC, fields.u32("magic")?)?;
-        let crc = Cursor::new(&header[60..]).u32("crc")?;
-        check_crc("header of a blob's chunk", crc, &header[..60])?;
+        let (checked, crc) = header.split_at(60);
+        check_crc("header of a blob's chunk", Cursor::at(60, crc).u32("crc")?, checked)?;
         let length_bytes =
             check_limit("bytes of a blob's chunk", fields.u32("length")?.into(), CHUNK_BODY_BYTES)? as u32;
         let (segment, generation) = (fields.u64("segment")?, fields.u64("generation")?);
@@ -199,7 +199,8 @@ impl ChunkHeader {
     /// When it is incomplete or damaged.
     pub(crate) fn body<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], FormatError> {
         let behind = bytes.get(CHUNK_HEADER_BYTES..).unwrap_or_default();
-        let body = Cursor::new(behind).take(self.length_bytes as usize, "bytes of a blob's chunk")?;
+        let mut cursor = Cursor::at(CHUNK_HEADER_BYTES as u64, behind);
+        let body = cursor.take(self.length_bytes as usize, "bytes of a blob's chunk")?;
         check_crc("bytes of a blob's chunk", self.body_crc, body)?;
         Ok(body)
     }

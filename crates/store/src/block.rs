@@ -39,7 +39,7 @@ mod read;
 
 use std::ops::Range;
 
-use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::bytes::{Cursor, FormatError, check_crc, check_limit, check_magic, malformed};
 use crate::model::limits::{BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX};
 use crate::model::stream::StreamId;
 
@@ -189,15 +189,9 @@ pub(crate) fn read_header_and_crc(bytes: &[u8]) -> Result<(BlockHeader, u32), Fo
     let mut all = Cursor::new(bytes);
     let bytes = all.take(HEADER_BYTES, "block header")?;
     let mut fields = Cursor::new(bytes);
-    let magic = fields.u32("magic")?;
-    if magic != MAGIC {
-        return Err(FormatError::Magic { what: "block", expected: MAGIC, found: magic });
-    }
-    let expected = Cursor::new(&bytes[HEADER_BYTES - 4..]).u32("header checksum")?;
-    let found = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
-    if expected != found {
-        return Err(FormatError::Checksum { what: "block header", expected, found });
-    }
+    check_magic("block", MAGIC, fields.u32("magic")?)?;
+    let (checked, crc) = bytes.split_at(HEADER_BYTES - 4);
+    check_crc("block header", Cursor::at(checked.len() as u64, crc).u32("header checksum")?, checked)?;
     let length_bytes = check_limit("bytes of a block", fields.u32("length")?.into(), BLOCK_BYTES_MAX)?;
     let incompatible = fields.u16("incompatible features")?;
     if incompatible != 0 {
@@ -254,7 +248,7 @@ pub fn headers(bytes: &[u8]) -> impl Iterator<Item = Result<(Range<usize>, Block
             Ok(header) => {
                 at = bytes.len();
                 let (needed, had) = (header.length_bytes, bytes.len() - start);
-                Some(Err((start, FormatError::Truncated { what: "block", needed, had })))
+                Some(Err((start, FormatError::Truncated { what: "block", offset: start as u64, needed, had })))
             }
             Err(error) => {
                 at = bytes.len();

@@ -24,7 +24,8 @@ pub(crate) mod stream_list;
 
 use std::sync::Arc;
 
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, RecordError, contradiction};
 use crate::catalog::group::Group;
 use crate::catalog::stream_list::StreamList;
 use crate::model::array::{ArrayType, ElementType};
@@ -435,54 +436,65 @@ pub(crate) struct Body {
     changes: Vec<ShapeChange>,
 }
 
+/// Whole definition of a stream.
+pub(crate) struct Definition {
+    pub(crate) id: StreamId,
+    pub(crate) key: StreamKey,
+    pub(crate) body: Body,
+    pub(crate) group: Group,
+}
+
 /// Reads the record of a whole stream.
-pub(crate) fn decode_stream(t: &mut Take<'_>) -> Option<(StreamId, StreamKey, Body, Group)> {
-    let id = StreamId(t.u32()?);
-    let table = t.text()?;
+///
+/// # Errors
+/// If a field is cut or invalid.
+pub(crate) fn decode_stream(t: &mut Cursor<'_>) -> Result<Definition, FormatError> {
+    let id = StreamId(t.u32("stream")?);
+    let table = t.short_text("table")?.to_owned();
     let mut tags = Vec::new();
-    for _ in 0..t.u16()? {
-        tags.push((t.text()?, t.text()?));
+    for _ in 0..t.u16("number of tags")? {
+        tags.push((t.short_text("tag")?.to_owned(), t.short_text("value of a tag")?.to_owned()));
     }
     tags.shrink_to_fit();
-    let (key, body) = (StreamKey { table, tags }, take_body(t)?);
-    Some((id, key, body, Group(t.u16()?)))
+    let (key, body) = (StreamKey { table, tags }, read_body(t)?);
+    Ok(Definition { id, key, body, group: Group(t.u16("retention group")?) })
 }
 
 /// Reads the record of some channels of a stream.
-pub(crate) fn decode_channels(t: &mut Take<'_>) -> Option<(StreamId, Body)> {
-    Some((StreamId(t.u32()?), take_body(t)?))
+///
+/// # Errors
+/// If a field is cut or invalid.
+pub(crate) fn decode_channels(t: &mut Cursor<'_>) -> Result<(StreamId, Body), FormatError> {
+    Ok((StreamId(t.u32("stream")?), read_body(t)?))
 }
 
-fn take_body(t: &mut Take<'_>) -> Option<Body> {
-    let serial = t.u32()?;
-    let source = t.text()?;
-    let clock = match t.u8()? {
-        0 => Clock::Receive,
-        1 => Clock::Source,
-        _ => return None,
-    };
-    let expected_period_ns = t.optional()?.map(|v| v as i64);
-    let sequence_modulus = t.optional()?;
-    let (version, shape) = (t.u32()?, t.u16()?);
-    let sequenced_from = Some(t.u16()?).filter(|&s| s != u16::MAX);
-    let count = t.u16()?;
+fn read_body(t: &mut Cursor<'_>) -> Result<Body, FormatError> {
+    let serial = t.u32("serial")?;
+    let source = t.short_text("source")?.to_owned();
+    let clock = t.code("clock", clock_of)?;
+    let expected_period_ns = t.optional("expected period")?.map(|v| v as i64);
+    let sequence_modulus = t.optional("sequence modulus")?;
+    let (version, shape) = (t.u32("layout version")?, t.u16("shape")?);
+    let sequenced_from = Some(t.u16("first shape with a sequence")?).filter(|&s| s != u16::MAX);
+    let count = t.u16("number of all channels")?;
     let mut channels = Vec::new();
-    for _ in 0..t.u16()? {
-        let index = t.u16()?;
-        let id = ChannelId(t.u32()?);
-        let channel_type = ChannelType::read(t.u8()?, || t.u16())?;
-        let byte = t.u8()?;
-        let (interpolation, reduction) = Reduction::decode(byte, || t.u64().map(f64::from_bits))?;
-        let (name, source_name, unit, description) = (t.text()?, t.text()?, t.text()?, t.text()?);
+    for _ in 0..t.u16("number of channels")? {
+        let index = t.u16("index of a channel")?;
+        let id = ChannelId(t.u32("channel")?);
+        let channel_type = t.channel_type("channel type")?;
+        let (interpolation, reduction) = t.reduction("interpolation and reduction")?;
+        let mut text = |what| t.short_text(what).map(str::to_owned);
+        let (name, source_name) = (text("channel name")?, text("name at the source")?);
+        let (unit, description) = (text("unit")?, text("description")?);
         let channel = Channel { id, name, source_name, channel_type, unit, description, interpolation, reduction };
         channels.push((index, channel));
     }
     let mut changes = Vec::new();
-    for _ in 0..t.u16()? {
-        let (channel, shape) = (t.u16()?, t.u16()?);
-        changes.push(ShapeChange { channel, shape, kind: ChannelType::read(t.u8()?, || t.u16())? });
+    for _ in 0..t.u16("number of changes")? {
+        let (channel, shape) = (t.u16("channel of a change")?, t.u16("shape of a change")?);
+        changes.push(ShapeChange { channel, shape, kind: t.channel_type("channel type of a change")? });
     }
-    Some(Body {
+    Ok(Body {
         serial,
         source,
         clock,
@@ -497,25 +509,40 @@ fn take_body(t: &mut Take<'_>) -> Option<Body> {
     })
 }
 
-/// Applies a body to a stream and its history. Returns the new stream, or `None` if the body does not fit the previous
-/// state.
+/// Returns the clock with a code.
+fn clock_of(code: u8) -> Option<Clock> {
+    match code {
+        0 => Some(Clock::Receive),
+        1 => Some(Clock::Source),
+        _ => None,
+    }
+}
+
+/// Applies a body to a stream and its history. Returns the new stream.
+///
+/// # Errors
+/// If the body does not fit the previous state.
 pub(crate) fn apply_body(
     id: StreamId,
     key: StreamKey,
     before: &[Channel],
     history: &mut ShapeHistory,
     body: Body,
-) -> Option<Stream> {
+) -> Result<Stream, RecordError> {
     let mut channels = before.to_vec();
     for (index, channel) in body.channels {
-        match (index as usize).cmp(&channels.len()) {
+        let known = channels.len();
+        match (index as usize).cmp(&known) {
             std::cmp::Ordering::Less => channels[index as usize] = channel,
             std::cmp::Ordering::Equal => channels.push(channel),
-            std::cmp::Ordering::Greater => return None,
+            std::cmp::Ordering::Greater => {
+                return Err(contradiction(format!("stream {}: channel {index} follows {known} channels", id.0)));
+            }
         }
     }
     if channels.len() != body.count as usize {
-        return None;
+        let (found, count) = (channels.len(), body.count);
+        return Err(contradiction(format!("stream {}: {found} channels, of {count} in all", id.0)));
     }
     channels.shrink_to_fit();
     history.changes.extend(body.changes);
@@ -524,9 +551,10 @@ pub(crate) fn apply_body(
     history.sequenced_from = body.sequenced_from;
     let known = history.kinds(body.shape);
     if known.len() != channels.len() || known.iter().zip(&channels).any(|(k, c)| *k != c.channel_type) {
-        return None;
+        let how = format!("stream {}: the types of shape {} are not those of its channels", id.0, body.shape);
+        return Err(contradiction(how));
     }
-    Some(Stream {
+    Ok(Stream {
         id,
         key,
         source: body.source,

@@ -11,6 +11,7 @@ use crate::append::stream_slot::SlotTable;
 use crate::blob::{CHUNK_HEADER_BYTES, ChunkHeader};
 use crate::block::mixed::MixedBlock;
 use crate::block::{self, Block};
+use crate::bytes::Cursor;
 use crate::bytes::fields::Put;
 use crate::codec::{self, ChannelMemory, Codec, Effort};
 use crate::disk::PAGE_BYTES;
@@ -62,9 +63,9 @@ fn forge(bytes: &mut [u8], at: usize) {
 pub fn superblock(bytes: &[u8]) {
     let mut page = bytes.to_vec();
     forge(&mut page, 120);
-    if let Some(SuperblockState::Valid(found)) = Superblock::decode(&page) {
+    if let SuperblockState::Valid(found) = Superblock::decode(&page) {
         let again = Superblock::decode(&found.encode());
-        assert!(matches!(again, Some(SuperblockState::Valid(again)) if again == found), "{found:?}");
+        assert!(matches!(again, SuperblockState::Valid(again) if again == found), "{found:?}");
     }
 }
 
@@ -99,8 +100,8 @@ pub fn checkpoint(bytes: &[u8]) {
     part.0.extend_from_slice(bytes);
     let (mut writer, mut states, mut expired) = (writer(), Default::default(), Vec::new());
     let mut take =
-        |kind: u8, entry: &[u8]| checkpoint::apply_entry(&mut writer, &mut states, &mut expired, kind, entry);
-    if let Some((_, read)) = log_checkpoint::read_part(&part.0, 0, &mut take) {
+        |kind: u8, t: &mut Cursor<'_>| checkpoint::apply_entry(&mut writer, &mut states, &mut expired, kind, t);
+    if let Ok((_, read)) = log_checkpoint::read_part(&part.0, 0, 0, &mut take) {
         assert_eq!(read, part.0.len().next_multiple_of(PAGE_BYTES));
     }
 }
@@ -119,7 +120,7 @@ pub fn log_header(bytes: &[u8]) {
 pub fn log_records(bytes: &[u8]) {
     let (mut writer, mut scratch) = (writer(), Default::default());
     let (mut report, mut lost) = (RecoveryReport::default(), Vec::new());
-    replay::apply_unit(&mut writer, bytes, &mut scratch, 1, &mut report, &mut lost);
+    let _ = replay::apply_unit(&mut writer, bytes, &mut scratch, 1, &mut report, &mut lost);
 }
 
 /// The header page and the trailer page of a segment.

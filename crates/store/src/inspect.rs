@@ -18,12 +18,13 @@ use std::io;
 use std::path::Path;
 
 use self::place::StorePlace;
-use crate::bytes::FormatError;
-use crate::bytes::fields::Take;
+use crate::append::sequence::saved::SavedSequence;
+use crate::bytes::{Cursor, FormatError, RecordError};
 use crate::catalog;
+use crate::catalog::group::GroupRecord;
 use crate::disk::PAGE_BYTES;
 use crate::disk::names;
-use crate::log::checkpoint;
+use crate::log::checkpoint::{self, Position};
 use crate::log::superblock::{Superblock, SuperblockState};
 use crate::log::{self, Link, UnitHeader};
 use crate::model::blob_ref::BlobRef;
@@ -315,18 +316,20 @@ fn read_superblock(place: &StorePlace, found: &mut Inspection) -> io::Result<Opt
         let offset = copy * PAGE_BYTES as u64;
         let page = file.read_at(&mut bytes, offset, PAGE_BYTES)?;
         match Superblock::decode(page) {
-            Some(SuperblockState::Valid(superblock)) => {
+            SuperblockState::Valid(superblock) => {
                 valid += 1;
                 if newest.is_none_or(|n| superblock.generation > n.generation) {
                     newest = Some(superblock);
                 }
             }
-            Some(SuperblockState::Newer(what)) => {
+            SuperblockState::Newer(what) => {
                 found.damaged(names::SUPERBLOCK, offset, format!("{what}: written by a newer version"))
             }
             // A copy that was never written is all zeros.
-            _ if page.iter().all(|byte| *byte == 0) && page.len() == PAGE_BYTES => {}
-            _ => found.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
+            SuperblockState::Damaged(_) if page.iter().all(|byte| *byte == 0) && page.len() == PAGE_BYTES => {}
+            SuperblockState::Damaged(why) => {
+                found.damaged(names::SUPERBLOCK, offset, format!("neither valid nor empty: {why}"))
+            }
         }
     }
     if newest.is_none() {
@@ -443,35 +446,56 @@ fn read_checkpoint(
     }
     bytes.truncate(counted);
     let (mut at, mut chain) = (0, 0);
-    let mut entry = |kind: u8, bytes: &[u8]| {
-        if kind == checkpoint::STREAM {
-            let (id, key, ..) = catalog::decode_stream(&mut Take(bytes))?;
-            found.names.insert(id, key.to_string());
+    let mut entry = |kind: u8, t: &mut Cursor<'_>| take_entry(kind, t, &mut listed, gone, &mut found.names);
+    let damaged = loop {
+        if at >= bytes.len() {
+            break None;
         }
-        if kind == checkpoint::SEGMENT {
-            let SegmentEntry { id, places, state, slot, blobs, .. } = Segment::decode(bytes)?;
-            let SegmentState { bytes, sealed, left, blocks, .. } = state;
-            listed.insert(id, ListedSegment { bytes, sealed, left, blocks, blobs, place: places.1, slot });
-            gone.remove(&id);
+        match checkpoint::read_part(&bytes, at, chain, &mut entry) {
+            Ok((next, length)) => (chain, at) = (next, at + length),
+            Err(why) => break Some(format!("this part is damaged or does not follow the one before: {why}")),
         }
-        if kind == checkpoint::EXPIRED {
-            let id = u64::from_le_bytes(bytes.try_into().ok()?);
-            listed.remove(&id);
-            gone.insert(id);
-        }
-        (checkpoint::STREAM..=checkpoint::SEQUENCE).contains(&kind).then_some(())
     };
-    while at < bytes.len() {
-        let Some((next, length)) = checkpoint::read_part(&bytes[at..], chain, &mut entry) else {
-            found.damaged(name, at as u64, "this part is damaged or does not follow the one before");
-            return Ok(listed);
-        };
-        (chain, at) = (next, at + length);
+    if let Some(reason) = damaged {
+        found.damaged(name, at as u64, reason);
+        return Ok(listed);
     }
     if chain != superblock.checkpoint_chain {
         found.damaged(name, at as u64, "the last part is not the one that the superblock names");
     }
     Ok(listed)
+}
+
+/// Decodes an entry of a checkpoint, and notes what it says of segments, and the names of streams.
+fn take_entry(
+    kind: u8,
+    t: &mut Cursor<'_>,
+    listed: &mut SegmentsByNumber,
+    gone: &mut BTreeSet<u64>,
+    names: &mut BTreeMap<StreamId, String>,
+) -> Result<(), RecordError> {
+    match kind {
+        checkpoint::STREAM => {
+            let definition = catalog::decode_stream(t)?;
+            names.insert(definition.id, definition.key.to_string());
+        }
+        checkpoint::POSITION => _ = Position::decode(t)?,
+        checkpoint::SEGMENT => {
+            let SegmentEntry { id, places, state, slot, blobs, .. } = Segment::decode(t)?;
+            let SegmentState { bytes, sealed, left, blocks, .. } = state;
+            listed.insert(id, ListedSegment { bytes, sealed, left, blocks, blobs, place: places.1, slot });
+            gone.remove(&id);
+        }
+        checkpoint::EXPIRED => {
+            let id = checkpoint::read_expired(t)?;
+            listed.remove(&id);
+            gone.insert(id);
+        }
+        checkpoint::GROUP => _ = GroupRecord::decode(t)?,
+        checkpoint::SEQUENCE => _ = SavedSequence::decode(t)?,
+        _ => return Err(checkpoint::unknown_kind(kind)),
+    }
+    Ok(())
 }
 
 /// Formats a format error for a list of damage.

@@ -49,7 +49,7 @@ mod last;
 mod outline;
 pub(crate) mod pyramid;
 
-use crate::bytes::{Cursor, FormatError, check_limit, malformed};
+use crate::bytes::{self, Cursor, FormatError, check_limit, check_magic, malformed};
 use crate::model::limits::{
     BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, GROUP_BYTES_MAX, PAGE_BYTES, SEGMENT_BLOCKS_MAX, SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN, TEXT_BYTES_MAX,
@@ -62,7 +62,7 @@ pub(crate) use footer::Beside;
 #[doc(hidden)]
 pub use footer::forge_footer_checksums;
 pub use footer::{Footer, IndexEntry, Trailer, read_footer, read_trailer};
-pub(crate) use footer::{IndexEntries, read_sections};
+pub(crate) use footer::{IndexEntries, part_of, read_sections};
 pub(crate) use last::{LastBlocks, NewestBefore};
 pub(crate) use outline::Outline;
 
@@ -157,11 +157,7 @@ impl SegmentHeader {
             generation: fields.u64("generation")?,
             size_bytes: fields.u64("size")?,
             created: fields.i64("created")?,
-            group: {
-                let length = fields.u16("group")?;
-                let name = fields.take(length.into(), "group")?;
-                std::str::from_utf8(name).map_err(|_| malformed("text is not UTF-8"))?.to_owned()
-            },
+            group: fields.short_text("group")?.to_owned(),
             blobs: incompatible & BLOBS != 0,
         };
         header.check()?;
@@ -178,17 +174,11 @@ fn seal_page(mut page: Vec<u8>) -> Vec<u8> {
 }
 
 fn check_page(what: &'static str, page: &[u8]) -> Result<(), FormatError> {
-    check_crc(what, Cursor::new(&page[CRC_AT..]).u32(what)?, &page[..CRC_AT])
+    check_crc(what, Cursor::at(CRC_AT as u64, &page[CRC_AT..]).u32(what)?, &page[..CRC_AT])
 }
 
 pub(crate) fn check_crc(what: &'static str, expected: u32, bytes: &[u8]) -> Result<(), FormatError> {
-    let found = crc32c::crc32c(bytes);
-    let fits = expected == found || mutant::is_active(Mutant::NoSegmentCheck);
-    if fits { Ok(()) } else { Err(FormatError::Checksum { what, expected, found }) }
-}
-
-pub(crate) fn check_magic(what: &'static str, expected: u32, found: u32) -> Result<(), FormatError> {
-    if expected == found { Ok(()) } else { Err(FormatError::Magic { what, expected, found }) }
+    if mutant::is_active(Mutant::NoSegmentCheck) { Ok(()) } else { bytes::check_crc(what, expected, bytes) }
 }
 
 /// Header of a write group.
@@ -221,8 +211,8 @@ impl GroupHeader {
         let header = Cursor::new(bytes).take(GROUP_HEADER_BYTES, "group header")?;
         let mut fields = Cursor::new(header);
         check_magic("write group", GROUP_MAGIC, fields.u32("magic")?)?;
-        let crc = Cursor::new(&header[GROUP_HEADER_BYTES - 4..]).u32("crc")?;
-        check_crc("group header", crc, &header[..GROUP_HEADER_BYTES - 4])?;
+        let (checked, crc) = header.split_at(GROUP_HEADER_BYTES - 4);
+        check_crc("group header", Cursor::at(checked.len() as u64, crc).u32("crc")?, checked)?;
         let length = fields.u32("length")?;
         let blocks = check_limit("blocks of a group", fields.u32("blocks")?.into(), SEGMENT_BLOCKS_MAX)?;
         // A block larger than a usual group has a group to itself.

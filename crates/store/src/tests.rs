@@ -23,6 +23,7 @@ mod owner;
 mod parts;
 mod pyramid;
 mod recent;
+mod records;
 mod reduction;
 mod refusing;
 mod retention;

@@ -211,7 +211,8 @@ fn a_file_that_cannot_be_its_store_says_why() {
     let error = damaged(40);
     let text = error.to_string();
     assert!(matches!(error, OpenError::Damaged { .. }) && text.contains("neither copy of its first page"), "{text}");
-    assert!(text.contains("offset 0: the checksum") && text.contains("offset 4096: the checksum"), "{text}");
+    let crc = "first page: checksum 0x";
+    assert!(text.contains(&format!("offset 0: {crc}")) && text.contains(&format!("offset 4096: {crc}")), "{text}");
     assert!(inspect(&path, Depth::Footers).is_err());
 
     // A newer version, by number and by feature.

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::append::Writer;
-use crate::catalog::group::Group;
+use crate::bytes::{RecordError, contradiction};
 use crate::catalog::{self, ShapeHistory};
 use crate::log::record::Control;
 use crate::model::row::RowShape;
-use crate::model::stream::{ChannelIndex, Layout, Stream, StreamId, StreamKey, StreamSpec};
+use crate::model::stream::{ChannelIndex, Layout, Stream, StreamId, StreamSpec};
 use crate::{Refusal, Reject};
 
 impl Writer {
@@ -98,49 +98,54 @@ impl Writer {
         }
     }
 
-    /// Restores a whole definition from a checkpoint: of a new stream, or newer than the known one. Returns `None` if
-    /// it cannot be applied.
-    pub(crate) fn apply_stream(
-        &mut self,
-        (id, key, body, group): (StreamId, StreamKey, catalog::Body, Group),
-    ) -> Option<()> {
+    /// Restores a whole definition from a checkpoint: of a new stream, or newer than the known one.
+    ///
+    /// # Errors
+    /// If it contradicts what is known.
+    pub(crate) fn apply_stream(&mut self, definition: catalog::Definition) -> Result<(), RecordError> {
+        let catalog::Definition { id, key, body, group } = definition;
         if !self.groups.has(group) {
-            return None;
+            return Err(contradiction(format!("stream {} is of group {}, which is not known", id.0, group.0)));
         }
         let serial = body.serial;
         let mut history = ShapeHistory::default();
         let stream = catalog::apply_body(id, key, &[], &mut history, body)?;
-        match id.0.cmp(&self.streams.len()) {
-            Ordering::Greater => return None,
-            Ordering::Equal if !self.streams.has_slot() => return None,
+        let known = self.streams.len();
+        match id.0.cmp(&known) {
+            Ordering::Greater => return Err(contradiction(format!("stream {} follows {known} streams", id.0))),
+            Ordering::Equal if !self.streams.has_slot() => {
+                return Err(contradiction(format!("stream {} is one too many", id.0)));
+            }
             Ordering::Equal => {
                 self.streams.add(stream, history, group);
             }
             Ordering::Less => {
                 if serial <= self.streams[id.0].history.serial {
-                    return Some(());
+                    return Ok(());
                 }
                 let shape = self.streams.newest_shape(&history);
                 self.redefine(Arc::new(stream), history, shape, true);
             }
         }
-        Some(())
+        Ok(())
     }
 
-    /// Restores a change of channels from the log; skips one that is already known. Returns `None` if it cannot be
-    /// applied.
-    pub(crate) fn apply_channels(&mut self, id: StreamId, body: catalog::Body) -> Option<()> {
-        let writer = self.streams.get_mut(id.0)?;
+    /// Restores a change of channels from the log; skips one that is already known.
+    ///
+    /// # Errors
+    /// If it contradicts what is known.
+    pub(crate) fn apply_channels(&mut self, id: StreamId, body: catalog::Body) -> Result<(), RecordError> {
+        let writer = self.streams.known(id.0)?;
         let before = writer.slot.stream.load_full();
         if body.serial <= writer.history.serial {
-            return Some(());
+            return Ok(());
         }
         let mut history = (*writer.history).clone();
         let stream = catalog::apply_body(id, before.key.clone(), &before.layout.channels, &mut history, body)?;
         let shape = self.streams.newest_shape(&history);
         self.redefine(Arc::new(stream), history, shape, true);
         self.streams.note_changed(id.0);
-        Some(())
+        Ok(())
     }
 
     /// Recounts, after recovery, the bytes that the catalog takes in checkpoints.

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::bytes::{Cursor, FormatError};
 use crate::log::record::CONTROL;
 use crate::log::record::Control;
 use crate::model::row::{RowShape, head_of, mask};
@@ -32,20 +33,28 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Reads the words and text that follow a record's head. Returns `None` if they do not fit the shape.
+    /// Reads the words and text that follow a record's head.
+    ///
+    /// # Errors
+    /// If they do not fit the shape.
     pub(crate) fn read(
-        row: u64,
-        (shape, shape_number): (Arc<RowShape>, u16),
+        head: HeldHead,
+        shape: Arc<RowShape>,
         source_clock: bool,
-        bytes: &[u8],
-    ) -> Option<Held> {
-        let (words, text) = bytes.split_at_checked(shape.words() * 8)?;
+        t: &mut Cursor<'_>,
+    ) -> Result<Held, FormatError> {
+        let words = t.take(shape.words() * 8, "words of a row")?;
         let words: Box<[u64]> = words.as_chunks::<8>().0.iter().map(|&w| u64::from_le_bytes(w)).collect();
+        let begin = *t;
+        let text = t.rest();
         let fits = shape.fields.iter().filter(|f| !f.kind.is_scalar()).all(|field| {
             let bits = words[field.word as usize] >> field.shift & mask(field.kind);
             (bits >> 32) + u64::from(bits as u32) <= text.len() as u64
         });
-        fits.then(|| Held { row, shape, shape_number, source_clock, words, text: text.into() })
+        if !fits {
+            return Err(begin.invalid("text of a row", "a value lies beyond its end"));
+        }
+        Ok(Held { row: head.row, shape, shape_number: head.shape_number, source_clock, words, text: text.into() })
     }
 
     pub(crate) fn receive_time(&self) -> i64 {
@@ -118,12 +127,24 @@ pub(crate) fn record_bytes(words: usize, text: usize) -> usize {
     32 + words * 8 + text.next_multiple_of(16)
 }
 
-/// Reads the stream, shape and row of a record, and returns them with the words and text that follow. Returns `None` if
-/// it is too short.
-pub(crate) fn read_head(bytes: &[u8]) -> Option<(u32, u16, u64, &[u8])> {
-    let (head, rest) = bytes.split_first_chunk::<16>()?;
-    let word = |at: usize| head[at..at + 8].iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
-    Some((word(0) as u32, (word(0) >> 32) as u16, word(8), rest))
+/// Head of a held frame's record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldHead {
+    pub(crate) stream: u32,
+    pub(crate) shape_number: u16,
+    pub(crate) row: u64,
+}
+
+impl HeldHead {
+    /// Reads the head of a record.
+    ///
+    /// # Errors
+    /// If the record is too short.
+    pub(crate) fn read(t: &mut Cursor<'_>) -> Result<HeldHead, FormatError> {
+        let (stream, shape_number) = (t.u32("stream")?, t.u16("shape")?);
+        t.u16("reserved")?;
+        Ok(HeldHead { stream, shape_number, row: t.u64("row")? })
+    }
 }
 
 /// Places in the log of the records of held frames that are still needed.

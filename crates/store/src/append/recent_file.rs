@@ -19,7 +19,8 @@ use std::io;
 use crate::append::Writer;
 use crate::append::recent::RECENT_BYTES_MAX;
 use crate::append::recent::RecentList;
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError};
 use crate::disk::names;
 use crate::disk::{Access, Disk, PAGE_BYTES, Pages, read_exact};
 use crate::model::damage::Damage;
@@ -99,8 +100,18 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
         return Ok(None);
     }
     let mut found: BTreeMap<u32, Vec<RecentList>> = BTreeMap::new();
-    let mut t = Take(entries);
-    while let Some(list) = List::take(&mut t) {
+    let mut damage = None;
+    let mut t = Cursor::at(HEADER_BYTES as u64, entries);
+    while t.remaining() > 0 {
+        let offset = t.offset();
+        let list = match List::read(&mut t) {
+            Ok(list) => list,
+            Err(error) => {
+                let reason = format!("what was received before the last end is known in part: {error}");
+                damage = Some(Damage { file: names::RECENT.to_owned(), offset, reason });
+                break;
+            }
+        };
         let shape = writer.streams.shape_with(list.has_sequence, list.kinds);
         found.entry(list.stream).or_default().push(RecentList { time: list.time, shape, hashes: list.hashes });
     }
@@ -109,7 +120,7 @@ pub(crate) fn load(disk: &dyn Disk, commit: u64, writer: &mut Writer) -> io::Res
             stream.recent.get_or_insert_default().put_back(lists);
         }
     }
-    Ok(None)
+    Ok(damage)
 }
 
 /// Reads a file after making its checksums fit, for tests that attack the code behind them.
@@ -125,8 +136,8 @@ pub(crate) fn read_forged(bytes: &[u8]) -> Option<usize> {
     bytes[24..28].copy_from_slice(&crc.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..28]);
     bytes[28..32].copy_from_slice(&crc.to_le_bytes());
-    let mut t = Take(entries_of(&bytes)?.1);
-    Some(std::iter::from_fn(|| List::take(&mut t)).map(|list| list.hashes.len()).sum())
+    let mut t = Cursor::new(entries_of(&bytes)?.1);
+    Some(std::iter::from_fn(|| List::read(&mut t).ok()).map(|list| list.hashes.len()).sum())
 }
 
 /// One entry of the file.
@@ -139,24 +150,60 @@ struct List {
 }
 
 impl List {
-    fn take(t: &mut Take<'_>) -> Option<List> {
-        let (stream, has_sequence, channels) = (t.u32()?, t.u8()? != 0, t.u16()?);
-        let kinds = (0..channels).map(|_| ChannelType::read(t.u8()?, || t.u16())).collect::<Option<_>>()?;
-        let (count, time) = (t.u32()?, (t.i64()?, t.i64()?));
-        let hashes = t.bytes((count as usize).checked_mul(8)?)?;
+    fn read(t: &mut Cursor<'_>) -> Result<List, FormatError> {
+        let (stream, has_sequence) = (t.u32("stream")?, t.flag("mark of a sequence")?);
+        let channels = t.u16("number of channels")?;
+        let kinds = (0..channels).map(|_| t.channel_type("channel type")).collect::<Result<_, _>>()?;
+        let (count, time) = (t.u32("number of hashes")?, (t.i64("time min")?, t.i64("time max")?));
+        let hashes = t.take((count as usize).saturating_mul(8), "hashes")?;
         let hashes = hashes.as_chunks::<8>().0.iter().map(|&h| u64::from_le_bytes(h)).collect();
-        Some(List { stream, has_sequence, kinds, time, hashes })
+        Ok(List { stream, has_sequence, kinds, time, hashes })
     }
 }
 
 /// Returns the commit and the entries, or `None` if the header or a checksum is wrong.
 fn entries_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut t = Take(bytes);
-    let (magic, hash, of) = (t.u32()?, t.u32()?, t.u64()?);
-    let (len, crc, header_crc) = (usize::try_from(t.u64()?).ok()?, t.u32()?, t.u32()?);
-    if magic != MAGIC || hash != HASH || header_crc != crc32c::crc32c(&bytes[..28]) {
+    let mut t = Cursor::new(bytes);
+    let header = t.take(HEADER_BYTES, "header").ok()?;
+    let mut fields = Cursor::new(header);
+    let (magic, hash) = (fields.u32("magic").ok()?, fields.u32("hash function").ok()?);
+    let (of, len) = (fields.u64("commit").ok()?, fields.u64("bytes of entries").ok()?);
+    let (crc, header_crc) = (fields.u32("checksum of the entries").ok()?, fields.u32("checksum of the header").ok()?);
+    if magic != MAGIC || hash != HASH || header_crc != crc32c::crc32c(&header[..28]) {
         return None;
     }
-    let entries = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(len)?)?;
+    let entries = t.take(usize::try_from(len).ok()?, "entries").ok()?;
     (crc32c::crc32c(entries) == crc).then_some((of, entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_cut_or_invalid_names_the_field_and_its_offset() {
+        let mut p = Put::default();
+        p.u32(7);
+        p.u8(1);
+        p.u16(2);
+        ChannelType::F64.put(&mut p.0);
+        ChannelType::String.put(&mut p.0);
+        p.u32(2);
+        (0..4).for_each(|n| p.u64(n));
+        let bytes = p.0;
+        let read = |bytes: &[u8]| List::read(&mut Cursor::new(bytes)).map(|list| list.hashes);
+        assert_eq!(read(&bytes), Ok(vec![2, 3]));
+        for cut in 0..bytes.len() {
+            let error = read(&bytes[..cut]).expect_err("cut");
+            let FormatError::Truncated { what, offset, .. } = error else { panic!("cut at {cut}: {error}") };
+            assert!(!what.is_empty() && offset <= cut as u64, "cut at {cut}: {error}");
+        }
+        let mut bad = bytes.clone();
+        bad[8] = 0xff;
+        assert_eq!(read(&bad), Err(FormatError::Unknown { what: "channel type", offset: 8, found: 0xff }));
+        bad = bytes;
+        bad[9..13].fill(0xff);
+        let needed = u32::MAX as usize * 8;
+        assert_eq!(read(&bad), Err(FormatError::Truncated { what: "hashes", offset: 29, needed, had: 16 }));
+    }
 }

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::Reject;
-use crate::append::held::{self, Held};
+use crate::append::held::{self, Held, HeldHead};
 use crate::append::lane::{LossyChannel, Offer};
 use crate::append::{StreamWriter, Taken, Writer};
+use crate::bytes::{Cursor, RecordError};
 use crate::log::record;
 use crate::model::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::model::mutant::{self, Mutant};
@@ -467,23 +468,26 @@ impl Writer {
         }
     }
 
-    /// Restores a held frame from the log; it is valid if no row follows. Returns `None` if it does not fit what came
-    /// before.
-    pub(crate) fn restore_held(&mut self, bytes: &[u8]) -> Option<()> {
-        let (id, shape_number, row, rest) = held::read_head(bytes)?;
-        let shape = self.streams.shape_of(id, shape_number)?;
-        let stream = self.streams.get_mut(id)?;
-        let held = Held::read(row, (shape, shape_number), stream.source_clock, rest)?;
+    /// Restores a held frame from the log; it is valid if no row follows.
+    ///
+    /// # Errors
+    /// If a field is cut, or the record does not fit what came before.
+    pub(crate) fn restore_held(&mut self, t: &mut Cursor<'_>) -> Result<(), RecordError> {
+        let head = HeldHead::read(t)?;
+        let shape = self.streams.shape_of(head.stream, head.shape_number)?;
+        let stream = self.streams.known(head.stream)?;
+        let held = Held::read(head, shape, stream.source_clock, t)?;
         if held.shape.has_sequence {
-            stream.restore_sequence(&held.words, row, false);
+            stream.restore_sequence(&held.words, held.row, false);
         }
-        // A stream whose reductions a later record knows: this one is made anew when that comes.
+        // The definition that gives a stream its first reduction precedes its first held frame in the log, and no
+        // definition takes the last one away. Nothing is held for a stream without any, as only a forged log has it.
         if let Some(reducer) = &mut stream.reducer {
             reducer.held = Some(Arc::new(held));
             reducer.recovered = true;
             reducer.logged = Some(self.unit.head());
         }
-        Some(())
+        Ok(())
     }
 
     /// Returns the bytes of the rows of the valid held frames found in the log.

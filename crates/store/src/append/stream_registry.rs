@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 use crate::Reject;
 use crate::append::StreamWriter;
 use crate::append::stream_slot::{OpenRows, SlotTable, StreamSlot};
+use crate::bytes::{RecordError, contradiction};
 use crate::catalog::group::{GAPS_TABLE, Group};
 use crate::catalog::{Histories, ShapeHistory};
 use crate::log::checkpoint::SealedRows;
@@ -106,6 +107,14 @@ impl StreamRegistry {
         self.list.get_mut(id as usize)
     }
 
+    /// Returns a stream that a record names.
+    ///
+    /// # Errors
+    /// If there is no such stream.
+    pub(crate) fn known(&mut self, id: u32) -> Result<&mut StreamWriter, RecordError> {
+        self.get_mut(id).ok_or_else(|| contradiction(format!("stream {id} is not known")))
+    }
+
     /// Iterates over all streams with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &StreamWriter)> {
         (0..).zip(&self.list)
@@ -159,13 +168,19 @@ impl StreamRegistry {
         self.list[id as usize].history.shape(number, &mut self.shapes)
     }
 
-    /// Returns the shape of that number in a stream, or `None` if there is none yet.
-    pub(crate) fn shape_of(&mut self, id: u32, number: u16) -> Option<Arc<RowShape>> {
-        let stream = self.get(id)?;
+    /// Returns the shape of that number in a stream.
+    ///
+    /// # Errors
+    /// If there is no such stream, or none of its shapes has that number yet.
+    pub(crate) fn shape_of(&mut self, id: u32, number: u16) -> Result<Arc<RowShape>, RecordError> {
+        let stream = self.known(id)?;
         match number {
-            number if number > stream.history.newest => None,
-            number if number == stream.shape_number => Some(stream.shape.clone()),
-            number => Some(self.older_shape(id, number)),
+            number if number > stream.history.newest => {
+                let newest = stream.history.newest;
+                Err(contradiction(format!("stream {id} has shapes up to {newest}, and none of number {number}")))
+            }
+            number if number == stream.shape_number => Ok(stream.shape.clone()),
+            number => Ok(self.older_shape(id, number)),
         }
     }
 

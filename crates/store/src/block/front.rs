@@ -75,7 +75,7 @@ pub(crate) fn begin(bytes: &[u8]) -> Result<Option<Begun>, FormatError> {
 
 /// Returns the number of bytes of the block's front, or `None` if the block is not parted.
 pub(super) fn front_bytes(header: &BlockHeader, bytes: &[u8]) -> Result<Option<usize>, FormatError> {
-    let mut cursor = Cursor::new(bytes.get(HEADER_BYTES..).unwrap_or_default());
+    let mut cursor = Cursor::at(HEADER_BYTES as u64, bytes.get(HEADER_BYTES..).unwrap_or_default());
     if header.mixed || cursor.u8("section")? != SECTION_FRONT {
         return Ok(None);
     }
@@ -111,7 +111,7 @@ impl Front {
         let (said, covered) = bytes.split_at(HEADER_BYTES + FRONT_SECTION_BYTES);
         let expected = Cursor::new(&said[said.len() - 4..]).u32("checksum of the front")?;
         check("front of a block", expected, covered)?;
-        let mut cursor = Cursor::new(covered);
+        let mut cursor = Cursor::at(said.len() as u64, covered);
         let (mut directory, mut places) = (None, None);
         for _ in 0..SECTIONS_MAX {
             let kind = cursor.u8("section")?;
@@ -121,11 +121,10 @@ impl Front {
                 let at = front - cursor.remaining();
                 return Front::of((header, front), directory, places, at..at + length);
             }
-            let at = front - cursor.remaining();
-            let section = cursor.take(length, "section")?;
+            let section = cursor.part(length, "section")?;
             match kind {
                 SECTION_DIRECTORY => directory = Some(section),
-                SECTION_PLACES => places = Some((at, section)),
+                SECTION_PLACES => places = Some(section),
                 skippable if skippable & SKIPPABLE != 0 => {}
                 unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
             }
@@ -135,8 +134,8 @@ impl Front {
 
     fn of(
         (header, front): Begun,
-        directory: &[u8],
-        (said_at, places): (usize, &[u8]),
+        directory: Cursor<'_>,
+        mut places: Cursor<'_>,
         values: Range<usize>,
     ) -> Result<Front, FormatError> {
         let columns = read_directory(directory, header.rows, values.len())?;
@@ -144,8 +143,8 @@ impl Front {
         if values.start + system != front {
             return Err(malformed("a front that does not end with the times"));
         }
-        let mut cursor = Cursor::new(places);
-        let mut word = || cursor.u32("places of a block");
+        let said_at = places.offset() as usize;
+        let mut word = || places.u32("places of a block");
         let (statistics, crc) = ((word()?, word()?), word()?);
         let tiles = (word()?, word()?);
         let place = |(at, len): (u32, u32)| match at as usize..at as usize + len as usize {
@@ -155,8 +154,8 @@ impl Front {
         let statistics = if statistics == (0, 0) { None } else { Some((place(statistics)?, crc)) };
         let tiles = place(tiles)?;
         let channels = columns.len() - SYSTEM_COLUMNS;
-        let checksums = (0..channels).map(|_| cursor.u32("checksum of a channel")).collect::<Result<_, _>>()?;
-        if cursor.remaining() > 0 {
+        let checksums = (0..channels).map(|_| places.u32("checksum of a channel")).collect::<Result<_, _>>()?;
+        if places.remaining() > 0 {
             return Err(malformed("bytes left behind the checksums of the channels"));
         }
         Ok(Front { header, columns, values, statistics, tiles, checksums, said_at })

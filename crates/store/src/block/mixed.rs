@@ -270,16 +270,16 @@ impl<'a> MixedBlock<'a> {
         if !header.mixed {
             return Err(malformed("one stream's block where a mixed one is expected"));
         }
-        let mut cursor = Cursor::new(body);
+        let mut cursor = Cursor::at(HEADER_BYTES as u64, body);
         let (mut directory, mut rows) = (None, None);
         for _ in 0..SECTIONS_MAX {
             let kind = cursor.u8("section")?;
             let length = cursor.count("bytes of a section", body.len())?;
-            let bytes = cursor.take(length, "section")?;
+            let section = cursor.part(length, "section")?;
             match kind {
-                SECTION_PARTS => directory = Some(bytes),
+                SECTION_PARTS => directory = Some(section),
                 SECTION_ROWS => {
-                    rows = Some(bytes);
+                    rows = Some(section.unread());
                     break;
                 }
                 skippable if skippable & SKIPPABLE != 0 => {}
@@ -382,21 +382,19 @@ impl PartEntry {
     }
 }
 
-fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<PartEntry>, FormatError> {
-    let mut cursor = Cursor::new(bytes);
+fn read_parts(mut cursor: Cursor<'_>, block: &BlockHeader, rows_len: usize) -> Result<Vec<PartEntry>, FormatError> {
+    let bytes = cursor.remaining();
     let count = cursor.count("streams of a mixed block", MIXED_PARTS_MAX)?;
     // A part takes at least eight bytes of the directory, so a hostile count cannot allocate more than that.
-    let mut parts = Vec::with_capacity(count.min(bytes.len() / 8 + 1));
+    let mut parts = Vec::with_capacity(count.min(bytes / 8 + 1));
     let (mut start, mut rows_left, mut cells_left) = (0, block.rows, BLOCK_CELLS_MAX);
     for _ in 0..count {
-        let stream = StreamId(u32::try_from(cursor.varint("stream")?).map_err(|_| malformed("stream"))?);
-        let layout_version = u32::try_from(cursor.varint("layout")?).map_err(|_| malformed("layout version"))?;
+        let stream = StreamId(cursor.varint32("stream")?);
+        let layout_version = cursor.varint32("layout version")?;
         let channels = cursor.count("channels of a block", CHANNELS_MAX)?;
         let mut types = Vec::new();
         for _ in 0..channels {
-            let code = cursor.u8("channel type")?;
-            let unknown = FormatError::Unsupported { what: "channel type", found: code.into() };
-            types.push(ChannelType::read(code, || cursor.u16("length of an array").ok()).ok_or(unknown)?);
+            types.push(cursor.channel_type("channel type")?);
         }
         let first_row = cursor.varint("first row")?;
         let rows = cursor.count("rows of a part", rows_left)?;
@@ -412,6 +410,7 @@ fn read_parts(bytes: &[u8], block: &BlockHeader, rows_len: usize) -> Result<Vec<
         let cells = rows * (channels + 1);
         cells_left = cells_left.checked_sub(cells).ok_or(FormatError::Limit {
             what: "cells of a block",
+            offset: None,
             found: cells as u64,
             limit: BLOCK_CELLS_MAX as u64,
         })?;

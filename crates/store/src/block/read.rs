@@ -355,18 +355,19 @@ fn read_states(bytes: &[u8], rows: usize) -> Result<Vec<CellState>, FormatError>
 }
 
 /// Bytes of directory, statistics and values.
-type BlockSections<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
+type BlockSections<'a> = (Cursor<'a>, Option<&'a [u8]>, &'a [u8]);
 
 /// Reads the sections of a body that is not parted.
 fn read_sections(body: &[u8]) -> Result<BlockSections<'_>, FormatError> {
-    let mut cursor = Cursor::new(body);
+    let mut cursor = Cursor::at(HEADER_BYTES as u64, body);
     let (mut directory, mut statistics) = (None, None);
     for _ in 0..SECTIONS_MAX {
         let kind = cursor.u8("section")?;
         let length = cursor.count("bytes of a section", body.len())?;
-        let bytes = cursor.take(length, "section")?;
+        let section = cursor.part(length, "section")?;
+        let bytes = section.unread();
         match kind {
-            SECTION_DIRECTORY => directory = Some(bytes),
+            SECTION_DIRECTORY => directory = Some(section),
             SECTION_STATISTICS => statistics = Some(bytes),
             // The values come last; what follows is padding.
             SECTION_VALUES if cursor.remaining() >= BLOCK_ALIGN_BYTES => {
@@ -383,16 +384,17 @@ fn read_sections(body: &[u8]) -> Result<BlockSections<'_>, FormatError> {
     Err(malformed("a block without directory or values"))
 }
 
-pub(super) fn read_directory(bytes: &[u8], rows: usize, values_len: usize) -> Result<Vec<ColumnEntry>, FormatError> {
-    let mut cursor = Cursor::new(bytes);
+pub(super) fn read_directory(
+    mut cursor: Cursor<'_>,
+    rows: usize,
+    values_len: usize,
+) -> Result<Vec<ColumnEntry>, FormatError> {
     let channels = cursor.count("channels of a block", CHANNELS_MAX)?;
     check_limit("cells of a block", (rows * (channels + SYSTEM_COLUMNS)) as u64, BLOCK_CELLS_MAX)?;
     let mut columns = Vec::with_capacity(channels + SYSTEM_COLUMNS);
     let mut start = 0;
     for _ in 0..channels + SYSTEM_COLUMNS {
-        let kind = cursor.u8("channel type")?;
-        let channel_type = ChannelType::read(kind, || cursor.u16("length of an array").ok())
-            .ok_or(FormatError::Unsupported { what: "channel type", found: kind.into() })?;
+        let channel_type = cursor.channel_type("channel type")?;
         let code = cursor.u8("codec")?;
         let codec = Codec::from_code(code & !(HAS_PARAMETERS | HAS_STATES))
             .ok_or(FormatError::Unsupported { what: "codec", found: code.into() })?;

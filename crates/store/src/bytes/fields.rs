@@ -1,4 +1,4 @@
-//! Little-endian fields of catalog records, checkpoints and the superblock.
+//! Writing the little-endian fields of catalog records, checkpoints and the superblock.
 
 /// Writer of fields, one after the other.
 #[derive(Debug, Default)]
@@ -38,50 +38,6 @@ impl Put {
         self.u8(v.is_some() as u8);
         if let Some(v) = v {
             self.u64(v);
-        }
-    }
-}
-
-/// Reader of fields, one after the other. Its methods return `None` at the end or if the bytes are invalid.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Take<'a> {
-    pub(crate) fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(n)?;
-        self.0 = rest;
-        Some(head)
-    }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.bytes(N)?.try_into().ok()
-    }
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        Some(self.array::<1>()?[0])
-    }
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_le_bytes(self.array()?))
-    }
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.array()?))
-    }
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.array()?))
-    }
-    pub(crate) fn i64(&mut self) -> Option<i64> {
-        Some(self.u64()? as i64)
-    }
-    pub(crate) fn u128(&mut self) -> Option<u128> {
-        Some(u128::from_le_bytes(self.array()?))
-    }
-    pub(crate) fn text(&mut self) -> Option<String> {
-        let n = self.u16()? as usize;
-        Some(std::str::from_utf8(self.bytes(n)?).ok()?.to_owned())
-    }
-    pub(crate) fn optional(&mut self) -> Option<Option<u64>> {
-        match self.u8()? {
-            0 => Some(None),
-            1 => Some(Some(self.u64()?)),
-            _ => None,
         }
     }
 }

@@ -9,11 +9,10 @@
 
 use std::sync::Arc;
 
-use crate::bytes::{Cursor, FormatError, malformed, put_text, put_varint};
+use crate::bytes::{Cursor, FormatError, put_text, put_varint};
+use crate::catalog::clock_of;
 use crate::model::limits::{CHANNELS_MAX, TAGS_MAX, TEXT_BYTES_MAX};
-use crate::model::reduction::Reduction;
-use crate::model::stream::{Channel, ChannelId, Clock, Layout, Stream, StreamId, StreamKey};
-use crate::model::value::ChannelType;
+use crate::model::stream::{Channel, ChannelId, Layout, Stream, StreamId, StreamKey};
 
 /// Appends the definition of a stream.
 pub(crate) fn encode(stream: &Stream, out: &mut Vec<u8>) {
@@ -47,39 +46,32 @@ pub(crate) fn encode(stream: &Stream, out: &mut Vec<u8>) {
 
 /// Reads what [`encode`] appended.
 pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Stream, FormatError> {
-    let number = |value: u64, what| u32::try_from(value).map_err(|_| malformed(what));
-    let id = StreamId(number(cursor.varint("stream")?, "stream")?);
+    let id = StreamId(cursor.varint32("stream")?);
     let table = cursor.text("table", TEXT_BYTES_MAX)?.to_owned();
     let tags = cursor.count("tags", TAGS_MAX)?;
     let mut key = StreamKey { table, tags: Vec::new() };
     for _ in 0..tags {
-        let tag = (cursor.text("tag", TEXT_BYTES_MAX)?.to_owned(), cursor.text("tag", TEXT_BYTES_MAX)?.to_owned());
-        if key.tags.last().is_some_and(|(last, _)| *last >= tag.0) {
-            return Err(malformed("tags out of order"));
+        let begin = *cursor;
+        let tag = cursor.text("tag", TEXT_BYTES_MAX)?.to_owned();
+        if key.tags.last().is_some_and(|(last, _)| *last >= tag) {
+            return Err(begin.invalid("tag", "tags out of order"));
         }
-        key.tags.push(tag);
+        key.tags.push((tag, cursor.text("value of a tag", TEXT_BYTES_MAX)?.to_owned()));
     }
     let source = cursor.text("source", TEXT_BYTES_MAX)?.to_owned();
-    let clock = match cursor.u8("clock")? {
-        0 => Clock::Receive,
-        1 => Clock::Source,
-        other => return Err(FormatError::Unsupported { what: "clock", found: other.into() }),
-    };
+    let clock = cursor.code("clock", clock_of)?;
     let period = cursor.varint("expected period")?;
     let modulus = cursor.varint("sequence modulus")?;
-    let version = number(cursor.varint("layout version")?, "layout version")?;
+    let version = cursor.varint32("layout version")?;
     let count = cursor.count("channels", CHANNELS_MAX)?;
     let mut channels = Vec::new();
     for _ in 0..count {
-        let id = ChannelId(number(cursor.varint("channel")?, "channel")?);
-        let code = cursor.u8("channel type")?;
-        let channel_type = ChannelType::read(code, || cursor.u16("length of an array").ok())
-            .ok_or(FormatError::Unsupported { what: "channel type", found: code.into() })?;
-        let byte = cursor.u8("interpolation and reduction")?;
-        let (interpolation, reduction) = Reduction::decode(byte, || cursor.f64("bound").ok())
-            .ok_or(FormatError::Unsupported { what: "interpolation and reduction", found: byte.into() })?;
-        let mut text = || cursor.text("channel name", TEXT_BYTES_MAX).map(str::to_owned);
-        let (name, source_name, unit, description) = (text()?, text()?, text()?, text()?);
+        let id = ChannelId(cursor.varint32("channel")?);
+        let channel_type = cursor.channel_type("channel type")?;
+        let (interpolation, reduction) = cursor.reduction("interpolation and reduction")?;
+        let mut text = |what| cursor.text(what, TEXT_BYTES_MAX).map(str::to_owned);
+        let (name, source_name) = (text("channel name")?, text("name at the source")?);
+        let (unit, description) = (text("unit")?, text("description")?);
         let source_name = if source_name.is_empty() { name.clone() } else { source_name };
         channels.push(Channel { id, name, source_name, channel_type, unit, description, interpolation, reduction });
     }

@@ -12,7 +12,8 @@
 //! Invariants: segments of `strongback.` tables (except those of [`MEASURED`]), of runs that are not released, and
 //! those that would take a group below its minimum are never dropped for space.
 
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, RecordError, contradiction};
 use crate::model::options::RetentionGroup;
 use crate::model::pattern::Pattern;
 use crate::model::stream::StreamKey;
@@ -259,28 +260,55 @@ impl Groups {
         p.0
     }
 
-    /// Applies a record. Returns `None` if it contradicts the known groups.
-    pub(crate) fn apply(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut t = Take(bytes);
-        let (group, kind, released, name) = (Group(t.u16()?), t.u8()?, t.u8()? != 0, t.text()?);
-        let kind = match kind {
-            1 => Kind::Configured,
-            2 => Kind::Run,
-            _ => return None,
-        };
+    /// Applies a record.
+    ///
+    /// # Errors
+    /// If a field is cut or invalid, or the record contradicts the known groups.
+    pub(crate) fn apply(&mut self, t: &mut Cursor<'_>) -> Result<(), RecordError> {
+        let GroupRecord { group, kind, released, name } = GroupRecord::decode(t)?;
         let next = self.known.len();
         match self.known.get_mut(group.0 as usize) {
             Some(known) if known.kind == kind && known.name == name => {
                 known.released = released.then_some(0);
                 self.unsaved.push(group);
             }
+            Some(_) => return Err(contradiction(format!("group {} has another kind or name", group.0))),
             None if group.0 as usize == next => {
-                self.add(kind, &name)?;
+                self.add(kind, name).ok_or_else(|| contradiction("no number is left for a group"))?;
                 self.known[group.0 as usize].released = released.then_some(0);
             }
-            _ => return None,
+            None => return Err(contradiction(format!("group {} follows {next} groups", group.0))),
         }
-        Some(())
+        Ok(())
+    }
+}
+
+/// Record of a group.
+pub(crate) struct GroupRecord<'a> {
+    group: Group,
+    kind: Kind,
+    released: bool,
+    name: &'a str,
+}
+
+impl<'a> GroupRecord<'a> {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// If a field is cut or invalid.
+    pub(crate) fn decode(t: &mut Cursor<'a>) -> Result<Self, FormatError> {
+        let group = Group(t.u16("number of a group")?);
+        let kind = t.code("kind of a group", |code| match code {
+            1 => Some(Kind::Configured),
+            2 => Some(Kind::Run),
+            _ => None,
+        })?;
+        Ok(GroupRecord {
+            group,
+            kind,
+            released: t.flag("mark of a released run")?,
+            name: t.short_text("name of a group")?,
+        })
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn decode_dictionary(cursor: &mut Cursor<'_>, count: usize) -> Result
 }
 
 fn too_long(found: u64) -> FormatError {
-    FormatError::Limit { what: "bytes of text in a column", found, limit: COLUMN_TEXT_BYTES_MAX as u64 }
+    FormatError::Limit { what: "bytes of text in a column", offset: None, found, limit: COLUMN_TEXT_BYTES_MAX as u64 }
 }
 
 #[cfg(test)]

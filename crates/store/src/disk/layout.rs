@@ -29,7 +29,8 @@
 
 use std::time::Duration;
 
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, check_crc};
 use crate::disk::PAGE_BYTES;
 use crate::disk::names;
 use crate::model::limits::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
@@ -76,7 +77,7 @@ pub(crate) enum FirstPageState {
     /// Page of a later version; names what is newer.
     Newer(String),
     /// Page with the magic number but invalid contents, and why.
-    Damaged(&'static str),
+    Damaged(String),
     /// Page without the magic number.
     Nothing,
 }
@@ -129,48 +130,54 @@ impl Regions {
         if !page.starts_with(MAGIC) {
             return FirstPageState::Nothing;
         }
-        let mut t = Take(&page[MAGIC.len()..]);
-        let (version, incompatible) = (t.u32().unwrap_or(0), t.u32().unwrap_or(0));
-        // The magic and the version keep their offsets in every later version.
-        if version > VERSION {
-            return FirstPageState::Newer(format!("layout version {version}"));
-        }
-        if crc32c::crc32c(&page[..CRC_AT]).to_le_bytes() != page[CRC_AT..] {
-            return FirstPageState::Damaged("the checksum does not fit");
-        }
-        if incompatible & !KNOWN_INCOMPATIBLE != 0 {
-            return FirstPageState::Newer(format!("layout features {incompatible:#x}"));
-        }
-        match Regions::fields(&mut t) {
-            Some(layout) if layout.is_meant() => FirstPageState::Valid(layout),
-            _ => FirstPageState::Damaged("offsets or lengths that cannot be meant"),
-        }
+        Regions::read_page(page).unwrap_or_else(|error| FirstPageState::Damaged(error.to_string()))
     }
 
-    fn fields(t: &mut Take<'_>) -> Option<Regions> {
-        let _compatible = t.u32()?;
-        let slots = t.u32()?;
+    fn read_page(page: &[u8]) -> Result<FirstPageState, FormatError> {
+        let (checked, crc) = page.split_at(CRC_AT);
+        let mut t = Cursor::new(checked);
+        t.take(MAGIC.len(), "magic")?;
+        let version = t.u32("version")?;
+        // The magic and the version keep their offsets in every later version.
+        if version > VERSION {
+            return Ok(FirstPageState::Newer(format!("layout version {version}")));
+        }
+        check_crc("first page", Cursor::at(CRC_AT as u64, crc).u32("checksum")?, checked)?;
+        let incompatible = t.u32("incompatible features")?;
+        if incompatible & !KNOWN_INCOMPATIBLE != 0 {
+            return Ok(FirstPageState::Newer(format!("layout features {incompatible:#x}")));
+        }
+        let layout = Regions::read_fields(&mut t)?;
+        Ok(match layout.contradiction() {
+            None => FirstPageState::Valid(layout),
+            Some(reason) => FirstPageState::Damaged(reason),
+        })
+    }
+
+    fn read_fields(t: &mut Cursor<'_>) -> Result<Regions, FormatError> {
+        t.u32("compatible features")?;
+        let slots = t.u32("slots")?;
         let mut layout = Regions {
             slots,
-            size_bytes: t.u64()?,
-            segment_bytes: t.u64()?,
-            superblock_offset: t.u64()?,
-            log_offset: t.u64()?,
-            log_bytes: t.u64()?,
-            checkpoint_offset: t.u64()?,
-            checkpoint_bytes: t.u64()?,
-            recent_offset: t.u64()?,
-            recent_bytes: t.u64()?,
-            slots_offset: t.u64()?,
-            generation: t.u64()?,
-            max_streams: t.u32()?,
-            max_channels: t.u32()?,
+            size_bytes: t.u64("size of the store")?,
+            segment_bytes: t.u64("bytes of a slot")?,
+            superblock_offset: t.u64("offset of the superblock")?,
+            log_offset: t.u64("offset of the log")?,
+            log_bytes: t.u64("bytes of the log")?,
+            checkpoint_offset: t.u64("offset of the checkpoints")?,
+            checkpoint_bytes: t.u64("bytes of a checkpoint")?,
+            recent_offset: t.u64("offset of recent")?,
+            recent_bytes: t.u64("bytes of recent")?,
+            slots_offset: t.u64("offset of the slots")?,
+            generation: t.u64("generation")?,
+            max_streams: t.u32("max_streams")?,
+            max_channels: t.u32("max_channels")?,
             groups: Vec::new(),
         };
-        for _ in 0..t.u16()? {
-            layout.groups.push(take_group(t)?);
+        for _ in 0..t.u16("number of retention groups")? {
+            layout.groups.push(read_group(t)?);
         }
-        Some(layout)
+        Ok(layout)
     }
 
     /// Returns the offset and size of a file that has a permanent region.
@@ -187,30 +194,38 @@ impl Regions {
         (found.1 > 0).then_some(found)
     }
 
-    /// Returns whether the regions are in order, do not overlap, consist of whole pages and are within the store.
-    fn is_meant(&self) -> bool {
+    /// Returns how the fields contradict each other, or `None` if the regions are in order, do not overlap, consist of
+    /// whole pages and are within the store.
+    fn contradiction(&self) -> Option<String> {
         let regions = [
-            (0, COPIES.len() as u64 * PAGE_BYTES as u64),
-            (self.superblock_offset, names::SUPERBLOCK_BYTES),
-            (self.log_offset, self.log_bytes),
-            (self.checkpoint_offset, self.checkpoint_bytes),
-            (self.checkpoint_offset.saturating_add(self.checkpoint_bytes), self.checkpoint_bytes),
-            (self.recent_offset, self.recent_bytes),
-            (self.slots_offset, self.segment_bytes.saturating_mul(self.slots.into())),
+            ("first pages", 0, COPIES.len() as u64 * PAGE_BYTES as u64),
+            ("superblock", self.superblock_offset, names::SUPERBLOCK_BYTES),
+            ("log", self.log_offset, self.log_bytes),
+            ("checkpoint A", self.checkpoint_offset, self.checkpoint_bytes),
+            ("checkpoint B", self.checkpoint_offset.saturating_add(self.checkpoint_bytes), self.checkpoint_bytes),
+            ("recent", self.recent_offset, self.recent_bytes),
+            ("slots", self.slots_offset, self.segment_bytes.saturating_mul(self.slots.into())),
         ];
-        let mut end = 0;
-        let in_order = regions.iter().all(|&(offset, bytes)| {
-            let page = PAGE_BYTES as u64;
+        let (mut end, page, size) = (0, PAGE_BYTES as u64, self.size_bytes);
+        for (name, offset, bytes) in regions {
             let fits = offset >= end && offset.is_multiple_of(page) && bytes.is_multiple_of(page);
+            let begin = end;
             end = offset.saturating_add(bytes);
-            fits && end <= self.size_bytes
-        });
-        in_order
-            && self.slots > 0
-            && self.log_bytes > 0
-            && self.checkpoint_bytes > 0
-            && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
-            && self.size_bytes <= i64::MAX as u64
+            if !fits || end > size {
+                return Some(format!(
+                    "region {name}: {bytes} bytes at offset {offset} are not whole pages between {begin} and {size}"
+                ));
+            }
+        }
+        let sizes = [
+            ("slots", u64::from(self.slots), 1..=u64::MAX),
+            ("bytes of the log", self.log_bytes, 1..=u64::MAX),
+            ("bytes of a checkpoint", self.checkpoint_bytes, 1..=u64::MAX),
+            ("bytes of a slot", self.segment_bytes, SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX),
+            ("size of the store", self.size_bytes, 0..=i64::MAX as u64),
+        ];
+        let wrong = sizes.into_iter().find(|(_, found, valid)| !valid.contains(found));
+        wrong.map(|(name, found, valid)| format!("{name}: {found}, not from {} to {}", valid.start(), valid.end()))
     }
 }
 
@@ -233,20 +248,31 @@ fn put_group(p: &mut Put, group: &RetentionGroup) {
     p.optional(group.max_age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)));
 }
 
-fn take_group(t: &mut Take<'_>) -> Option<RetentionGroup> {
-    let name = t.text()?;
-    let streams = match t.u8()? {
-        0 => None,
-        1 => Some(Pattern::parse(&t.text()?).ok()?),
-        _ => return None,
+fn read_group(t: &mut Cursor<'_>) -> Result<RetentionGroup, FormatError> {
+    let name = t.short_text("name of a retention group")?.to_owned();
+    let streams = match t.zero_or_one("mark of a group's streams")? {
+        true => {
+            let begin = *t;
+            let pattern = Pattern::parse(t.short_text("streams of a group")?);
+            Some(pattern.map_err(|_| begin.invalid("streams of a group", "no pattern"))?)
+        }
+        false => None,
     };
-    let keep = match t.u8()? {
-        1 => Keep::Bytes(t.u64()?),
-        2 => Keep::Share(Some(f64::from_bits(t.u64()?)).filter(|share| (0.0..=1.0).contains(share))?),
-        _ => return None,
+    let is_share = t.code("unit of what a group keeps", |code| match code {
+        1 => Some(false),
+        2 => Some(true),
+        _ => None,
+    })?;
+    let keep = match is_share {
+        true => {
+            let begin = *t;
+            let share = Some(t.f64("share that a group keeps")?).filter(|share| (0.0..=1.0).contains(share));
+            Keep::Share(share.ok_or_else(|| begin.invalid("share that a group keeps", "not from 0 to 1"))?)
+        }
+        false => Keep::Bytes(t.u64("bytes that a group keeps")?),
     };
-    let max_age = t.optional()?.map(Duration::from_nanos);
-    Some(RetentionGroup { name, streams, keep, max_age })
+    let max_age = t.optional("max age of a group")?.map(Duration::from_nanos);
+    Ok(RetentionGroup { name, streams, keep, max_age })
 }
 
 #[cfg(test)]
@@ -298,6 +324,37 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_cut_or_invalid_are_named_with_their_offset() {
+        let page = layout().page().expect("a page");
+        let begin = 16;
+        let read = |end: usize| Regions::read_fields(&mut Cursor::at(begin as u64, &page[begin..end]));
+        let end = (begin..CRC_AT).find(|end| read(*end).is_ok()).expect("fields");
+        for cut in begin..end {
+            let error = read(cut).expect_err("cut");
+            let FormatError::Truncated { what, offset, .. } = error else { panic!("cut at {cut}: {error}") };
+            assert!(!what.is_empty() && offset <= cut as u64, "cut at {cut}: {error}");
+        }
+        let reason = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut page = page.clone();
+            change(&mut page);
+            let crc = crc32c::crc32c(&page[..CRC_AT]);
+            page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            match Regions::read(&page) {
+                FirstPageState::Damaged(reason) => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        // The first group begins at 122, with a text of 4 bytes, 1, a text of 5 bytes, 2, and a share.
+        let unknown = "0x3 is not known to this program";
+        assert_eq!(reason(&|page| page[128] = 3), format!("mark of a group's streams at offset 128: {unknown}"));
+        assert_eq!(reason(&|page| page[136] = 3), format!("unit of what a group keeps at offset 136: {unknown}"));
+        assert_eq!(reason(&|page| page[144] = 0x7f), "share that a group keeps at offset 137: not from 0 to 1");
+        let region = "region log: 16384 bytes at offset 606208 are not whole pages between 16384 and 204800";
+        assert_eq!(reason(&|page| page[50] = 9), region);
+        assert_eq!(reason(&|page| page[20] = 0), format!("slots: 0, not from 1 to {}", u64::MAX));
+    }
+
+    #[test]
     fn no_changed_byte_goes_unseen_and_none_panics() {
         let page = layout().page().expect("a page");
         for at in 0..PAGE_BYTES {
@@ -319,7 +376,7 @@ mod tests {
             let crc = crc32c::crc32c(&changed[..CRC_AT]);
             changed[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
             match Regions::read(&changed) {
-                FirstPageState::Valid(layout) => assert!(layout.is_meant()),
+                FirstPageState::Valid(layout) => assert_eq!(layout.contradiction(), None),
                 _ => refused += 1,
             }
         }

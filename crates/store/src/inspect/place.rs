@@ -55,7 +55,7 @@ impl StorePlace {
             match Regions::read(whole.read_at(&mut bytes, offset, PAGE_BYTES)?) {
                 FirstPageState::Valid(layout) => valid = valid.or(Some(layout)),
                 FirstPageState::Newer(what) => wrong.push((offset, format!("{what}: written by a newer version"))),
-                FirstPageState::Damaged(reason) => wrong.push((offset, reason.to_owned())),
+                FirstPageState::Damaged(reason) => wrong.push((offset, reason)),
                 FirstPageState::Nothing => wrong.push((offset, "not the first page of a store".to_owned())),
             }
         }

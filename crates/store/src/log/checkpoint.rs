@@ -30,7 +30,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, RecordError, check_crc, check_magic, contradiction};
 use crate::disk::names;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::model::limits::ROWS_MAX;
@@ -185,30 +186,47 @@ impl Position {
         Position { stream: 0, first_row: 0, sequence: Some((0, 0)), sealed }.encode().len() + 8 * channels
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Position> {
-        let mut t = Take(bytes);
-        let (stream, first_row) = (t.u32()?, t.u64()?);
-        let sequence = if t.u8()? != 0 { Some((t.u32()?, t.i64()?)) } else { None };
-        let (sorted, time) = (t.u8()? != 0, (t.i64()?, t.i64()?));
-        let (newest_segment, newest_first_row) = (t.u64()?, t.u64()?);
-        let last = match t.u8()? {
-            0 => None,
-            _ => Some(BlockRef {
-                first_row: t.u64()?,
-                rows: t.u32()?,
-                offset: t.u32()?,
-                len: t.u32()?,
-                part: Some(t.u32()?).filter(|&part| part != u32::MAX),
-                time_sorted: t.u8()? != 0,
-                time: (t.i64()?, t.i64()?),
-            }),
+    /// Decodes an entry.
+    ///
+    /// # Errors
+    /// If a field is cut or invalid.
+    pub(crate) fn decode(t: &mut Cursor<'_>) -> Result<Position, FormatError> {
+        let (stream, first_row) = (t.u32("stream")?, row(t, "first row not in a segment")?);
+        let sequence = match t.flag("mark of a sequence")? {
+            true => Some((t.u32("session")?, t.i64("highest sequence")?)),
+            false => None,
         };
-        let valued_to = (0..t.u16()?).map(|_| t.u64()).collect::<Option<_>>()?;
-        let newest = last.map_or(0, |block| block.first_row).max(first_row).max(newest_first_row);
-        (newest < ROWS_MAX).then_some(())?;
+        let (sorted, time) = (t.flag("order of times")?, (t.i64("time min")?, t.i64("time max")?));
+        let newest_segment = t.u64("newest segment")?;
+        let newest_first_row = row(t, "first row in the newest segment")?;
+        let last = match t.flag("mark of a newest block")? {
+            true => Some(read_block(t)?),
+            false => None,
+        };
+        let valued_to = (0..t.u16("number of channels")?)
+            .map(|_| t.u64("row behind the newest value of a channel"))
+            .collect::<Result<_, _>>()?;
         let sealed = SealedRows { sorted, time, newest_segment, newest_first_row, last, valued_to };
-        Some(Position { stream, first_row, sequence, sealed })
+        Ok(Position { stream, first_row, sequence, sealed })
     }
+}
+
+/// Reads the number of a row.
+fn row(t: &mut Cursor<'_>, what: &'static str) -> Result<u64, FormatError> {
+    let begin = *t;
+    Some(t.u64(what)?).filter(|row| *row < ROWS_MAX).ok_or_else(|| begin.invalid(what, "beyond the last possible row"))
+}
+
+fn read_block(t: &mut Cursor<'_>) -> Result<BlockRef, FormatError> {
+    Ok(BlockRef {
+        first_row: row(t, "first row of the newest block")?,
+        rows: t.u32("rows of the newest block")?,
+        offset: t.u32("offset of the newest block")?,
+        len: t.u32("bytes of the newest block")?,
+        part: Some(t.u32("part of the newest block")?).filter(|&part| part != u32::MAX),
+        time_sorted: t.flag("order of times in the newest block")?,
+        time: (t.i64("time min of the newest block")?, t.i64("time max of the newest block")?),
+    })
 }
 
 /// Current checkpoint.
@@ -384,12 +402,12 @@ impl Checkpoint {
         Ok(len)
     }
 
-    /// Reads the parts that the superblock counts and passes each entry to `take`, which returns `None` if it is
-    /// invalid. The inner error is the reason why the checkpoint is damaged.
+    /// Reads the parts that the superblock counts and passes each entry to `take`. The inner error is the reason why
+    /// the checkpoint is damaged.
     pub(crate) fn read(
         disk: &dyn Disk,
         (number, bytes, chain): (u32, u64, u64),
-        mut take: impl FnMut(u8, &[u8]) -> Option<()>,
+        mut take: impl FnMut(u8, &mut Cursor<'_>) -> Result<(), RecordError>,
     ) -> io::Result<Result<Checkpoint, String>> {
         if number == 0 {
             return Ok(Ok(Checkpoint::default()));
@@ -424,8 +442,9 @@ impl Checkpoint {
         let mut at = 0;
         let (mut last, mut base_bytes) = (0, 0);
         while at < content.len() {
-            let Some((link, len)) = read_part(&content[at..], last, &mut take) else {
-                return Ok(Err(format!("{name}: the part at offset {at} does not fit")));
+            let (link, len) = match read_part(&content, at, last, &mut take) {
+                Ok(part) => part,
+                Err(why) => return Ok(Err(format!("{name}: the part at offset {at} does not fit: {why}"))),
             };
             last = link;
             at += len;
@@ -476,33 +495,78 @@ fn write_pieces(file: &dyn DiskFile, pages: &Pages, offset: u64) -> io::Result<(
     Ok(())
 }
 
-/// Reads the part at the beginning of `bytes`, which must follow the part with the chain `before`. Returns its chain
-/// and its size in bytes, or `None` if the part or an entry is invalid.
+/// Returns what an entry of a kind is called in messages.
+pub(crate) fn name_of(kind: u8) -> &'static str {
+    match kind {
+        STREAM => "stream",
+        POSITION => "position",
+        SEGMENT => "segment",
+        EXPIRED => "expired segment",
+        GROUP => "retention group",
+        SEQUENCE => "sequence",
+        _ => "unknown",
+    }
+}
+
+/// Returns the error for an entry whose kind is not known.
+pub(crate) fn unknown_kind(kind: u8) -> RecordError {
+    contradiction(format!("kind {kind} is not known to this program"))
+}
+
+/// Reads the number of a segment that was removed, or is not one yet.
+///
+/// # Errors
+/// If the entry has another length.
+pub(crate) fn read_expired(t: &mut Cursor<'_>) -> Result<u64, FormatError> {
+    let id = t.u64("number of an expired segment")?;
+    if t.remaining() > 0 {
+        return Err(t.invalid("end of the entry", "bytes are left"));
+    }
+    Ok(id)
+}
+
+/// Reads the part at an offset of a file, which must follow the part with the chain `before`, and passes each entry to
+/// `take`. Returns its chain and its size in bytes.
+///
+/// # Errors
+/// With the reason, if the part or an entry is invalid. Offsets in it are those in the file.
 pub(crate) fn read_part(
-    bytes: &[u8],
+    file: &[u8],
+    at: usize,
     before: u64,
-    take: &mut impl FnMut(u8, &[u8]) -> Option<()>,
-) -> Option<(u64, usize)> {
-    let header = bytes.get(..HEADER_BYTES)?;
-    let mut t = Take(header);
-    if t.u32()? != MAGIC {
-        return None;
+    take: &mut impl FnMut(u8, &mut Cursor<'_>) -> Result<(), RecordError>,
+) -> Result<(u64, usize), String> {
+    let mut t = Cursor::at(at as u64, file.get(at..).unwrap_or_default());
+    let (header, mut body) = read_part_header(&mut t, before).map_err(|error| error.to_string())?;
+    let len = HEADER_BYTES + body.remaining();
+    while body.remaining() > 0 {
+        let offset = body.offset();
+        let cut = |error: FormatError| format!("entry at offset {offset}: {error}");
+        let kind = body.u8("kind").map_err(cut)?;
+        let bytes = body.u32("length").map_err(cut)?;
+        let mut entry = body.part(bytes as usize, "entry").map_err(cut)?;
+        take(kind, &mut entry).map_err(|error| format!("{} entry at offset {offset}: {error}", name_of(kind)))?;
     }
-    let (_kind, len, previous, crc) = (t.u32()?, t.u64()?, t.u64()?, t.u32()?);
-    if t.u32()? != crc32c::crc32c(&header[..28]) || previous != before {
-        return None;
+    Ok((fnv(header), len.next_multiple_of(PAGE_BYTES)))
+}
+
+/// Reads the header of a part and checks the whole part. Returns the header's bytes and the entries.
+fn read_part_header<'a>(t: &mut Cursor<'a>, before: u64) -> Result<(&'a [u8], Cursor<'a>), RecordError> {
+    let offset = t.offset();
+    let header = t.take(HEADER_BYTES, "header of a part")?;
+    let mut fields = Cursor::at(offset, header);
+    check_magic("part of a checkpoint", MAGIC, fields.u32("magic")?)?;
+    fields.u32("kind of a part")?;
+    let (len, previous) = (fields.u64("bytes of entries")?, fields.u64("chain")?);
+    let (crc, header_crc) = (fields.u32("checksum of the entries")?, fields.u32("checksum of the header")?);
+    check_crc("header of a part", header_crc, &header[..28])?;
+    if previous != before {
+        let how = format!("it follows the chain {previous:#018x}, and the part before it has {before:#018x}");
+        return Err(contradiction(how));
     }
-    let body = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(usize::try_from(len).ok()?)?)?;
-    if crc32c::crc32c(body) != crc {
-        return None;
-    }
-    let mut t = Take(body);
-    while !t.0.is_empty() {
-        let kind = t.u8()?;
-        let len = t.u32()? as usize;
-        take(kind, t.bytes(len)?)?;
-    }
-    Some((fnv(header), (HEADER_BYTES + body.len()).next_multiple_of(PAGE_BYTES)))
+    let body = t.part(usize::try_from(len).unwrap_or(usize::MAX), "entries")?;
+    check_crc("entries", crc, body.unread())?;
+    Ok((header, body))
 }
 
 /// Returns the FNV-1a hash (64 bits).

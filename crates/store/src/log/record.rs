@@ -6,6 +6,9 @@
 //! control: stream = 2³² − 1, bits 32–47 kind; word 1 bytes that follow, padded with zeros to 8
 //! ```
 
+use crate::bytes::{Cursor, FormatError};
+use crate::log::UNIT_HEADER_BYTES;
+
 /// Stream number of a control record.
 pub(crate) const CONTROL: u32 = u32::MAX;
 
@@ -64,48 +67,59 @@ pub(crate) enum Record<'a> {
     /// Frame; the remaining bytes begin with the words of its row.
     Frame { stream: u32, shape: u16, row: u64, text_bytes: usize },
     /// Control record with its content.
-    Control { kind: u16, bytes: &'a [u8] },
+    Control { kind: u16, content: Cursor<'a> },
 }
 
-/// Reader of the records of a unit.
-pub(crate) struct Records<'a>(pub(crate) &'a [u8]);
+/// Reader of the records of a unit. Offsets count from the beginning of the unit.
+#[derive(Clone, Copy)]
+pub(crate) struct Records<'a>(Cursor<'a>);
 
 impl<'a> Records<'a> {
-    fn word(&mut self) -> Option<u64> {
-        let (head, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*head))
+    /// Returns a reader of the bytes that follow a unit's header.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Records(Cursor::at(UNIT_HEADER_BYTES as u64, bytes))
+    }
+
+    /// Returns the offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.0.offset()
+    }
+
+    /// Returns the number of bytes not yet read.
+    pub(crate) fn remaining(&self) -> usize {
+        self.0.remaining()
     }
 
     /// Reads the head of the next record. Returns `None` at the end or if the bytes are invalid.
     pub(crate) fn next_record(&mut self) -> Option<Record<'a>> {
-        let head = self.word()?;
-        let second = self.word()?;
+        let head = self.0.u64("head of a record").ok()?;
+        let second = self.0.u64("head of a record").ok()?;
         let (stream, low) = (head as u32, (head >> 32) as u16);
         if stream != CONTROL {
             return Some(Record::Frame { stream, shape: low, row: second, text_bytes: (head >> 48) as usize * 16 });
         }
         let len = usize::try_from(second).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(len.checked_next_multiple_of(8)?)?;
-        self.0 = rest;
-        Some(Record::Control { kind: low, bytes: &bytes[..len] })
+        let mut padded = self.0.part(len.checked_next_multiple_of(8)?, "control record").ok()?;
+        Some(Record::Control { kind: low, content: padded.part(len, "control record").ok()? })
     }
 
-    /// Reads the words and the text of the frame whose head was read last. Returns `None` if the bytes are too short.
+    /// Reads the words and the text of the frame whose head was read last.
+    ///
+    /// # Errors
+    /// If the bytes are too short.
     pub(crate) fn frame(
         &mut self,
         words: usize,
         text_bytes: usize,
         row: &mut Vec<u64>,
         text: &mut Vec<u8>,
-    ) -> Option<()> {
-        let (bytes, rest) = self.0.split_at_checked(words * 8)?;
-        let (tail, rest) = rest.split_at_checked(text_bytes)?;
-        self.0 = rest;
+    ) -> Result<(), FormatError> {
+        let bytes = self.0.take(words * 8, "words of a row")?;
+        let tail = self.0.take(text_bytes, "text of a row")?;
         row.clear();
         row.extend(bytes.as_chunks::<8>().0.iter().map(|&w| u64::from_le_bytes(w)));
         text.clear();
         text.extend_from_slice(tail);
-        Some(())
+        Ok(())
     }
 }

@@ -27,13 +27,15 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bytes::fields::{Put, Take};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, check_crc};
 use crate::disk::names;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
 use crate::log::Link;
-use crate::model::refusal::OpenError;
+use crate::model::refusal::{OpenError, repair_hint};
 
 const MAGIC: &[u8; 8] = b"STRONGBK";
+const CRC_AT: usize = 120;
 /// Version of the format that this program writes.
 pub(crate) const VERSION: u32 = 1;
 /// Incompatible feature: the checkpoint has entries for the sequences that were seen.
@@ -64,8 +66,10 @@ pub(crate) struct Superblock {
 /// Result of decoding a page of the superblock.
 pub(crate) enum SuperblockState {
     Valid(Superblock),
+    /// Page of a later version; names what is newer.
     Newer(String),
-    Nothing,
+    /// Page that is not valid, and why.
+    Damaged(FormatError),
 }
 
 impl Superblock {
@@ -93,41 +97,47 @@ impl Superblock {
         p.0
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<SuperblockState> {
-        let mut t = Take(bytes);
-        let nothing = Some(SuperblockState::Nothing);
-        if t.bytes(8)? != MAGIC {
-            return nothing;
+    /// Decodes a page.
+    pub(crate) fn decode(bytes: &[u8]) -> SuperblockState {
+        Superblock::read_fields(bytes).unwrap_or_else(SuperblockState::Damaged)
+    }
+
+    fn read_fields(bytes: &[u8]) -> Result<SuperblockState, FormatError> {
+        let mut t = Cursor::new(bytes);
+        let magic = t;
+        if t.take(MAGIC.len(), "magic")? != MAGIC {
+            return Err(magic.invalid("magic", "it is not that of a superblock"));
         }
-        let version = t.u32()?;
+        let version = t.u32("version")?;
         // The magic and the version keep their offsets in every later version.
         if version > VERSION {
-            return Some(SuperblockState::Newer(format!("version {version}")));
+            return Ok(SuperblockState::Newer(format!("version {version}")));
         }
-        let crc = u32::from_le_bytes(bytes.get(120..124)?.try_into().ok()?);
-        if crc32c::crc32c(bytes.get(..120)?) != crc {
-            return nothing;
-        }
-        let incompatible = t.u32()?;
+        let mut whole = Cursor::new(bytes);
+        let checked = whole.take(CRC_AT, "superblock")?;
+        check_crc("superblock", whole.u32("checksum")?, checked)?;
+        let incompatible = t.u32("incompatible features")?;
         if incompatible & !KNOWN_INCOMPATIBLE != 0 {
-            return Some(SuperblockState::Newer(format!("features {incompatible:#x}")));
+            return Ok(SuperblockState::Newer(format!("features {incompatible:#x}")));
         }
-        let (compatible, epoch, generation, origin, log_bytes) = (t.u32()?, t.u32()?, t.u64()?, t.u128()?, t.u64()?);
-        let tail = Link { position: t.u64()?, commit: t.u64()?, chain: t.u64()?, epoch: t.u32()? };
-        let checkpoint_file = t.u32()?;
-        Some(SuperblockState::Valid(Superblock {
+        Ok(SuperblockState::Valid(Superblock {
             incompatible,
-            compatible,
-            epoch,
-            generation,
-            origin,
-            log_bytes,
-            tail,
-            checkpoint_file,
-            checkpoint_bytes: t.u64()?,
-            checkpoint_chain: t.u64()?,
-            identity: t.u64()?,
-            next_segment: t.u64()?,
+            compatible: t.u32("compatible features")?,
+            epoch: t.u32("epoch")?,
+            generation: t.u64("generation")?,
+            origin: t.u128("origin")?,
+            log_bytes: t.u64("bytes of the log")?,
+            tail: Link {
+                position: t.u64("position of the tail")?,
+                commit: t.u64("commit before the tail")?,
+                chain: t.u64("chain of the tail")?,
+                epoch: t.u32("epoch of the tail")?,
+            },
+            checkpoint_file: t.u32("checkpoint file")?,
+            checkpoint_bytes: t.u64("bytes of the checkpoint")?,
+            checkpoint_chain: t.u64("chain of the checkpoint")?,
+            identity: t.u64("identity")?,
+            next_segment: t.u64("number of the next segment")?,
         }))
     }
 
@@ -140,7 +150,7 @@ impl Superblock {
         let mut bytes = vec![0; 2 * PAGE_BYTES];
         disk.open(names::SUPERBLOCK, Access::Log).and_then(|file| file.read_at(&mut bytes, 0)).map_err(io)?;
         let copies = bytes.chunks(PAGE_BYTES).filter_map(|page| match Superblock::decode(page) {
-            Some(SuperblockState::Valid(superblock)) => Some(superblock),
+            SuperblockState::Valid(superblock) => Some(superblock),
             _ => None,
         });
         let copies: Vec<Superblock> = copies.collect();
@@ -153,28 +163,24 @@ impl Superblock {
         let path = || format!("{}/{}", disk.path(), names::SUPERBLOCK);
         let mut bytes = vec![0; 2 * PAGE_BYTES];
         file.read_at(&mut bytes, 0).map_err(|source| OpenError::Io { path: path(), source })?;
-        let mut newest: Option<Superblock> = None;
-        for page in bytes.chunks(PAGE_BYTES) {
+        let (mut newest, mut wrong): (Option<Superblock>, Vec<String>) = (None, Vec::new());
+        for (copy, page) in bytes.chunks(PAGE_BYTES).enumerate() {
             match Superblock::decode(page) {
-                Some(SuperblockState::Valid(s)) if newest.is_none_or(|n| s.generation > n.generation) => {
-                    newest = Some(s)
-                }
-                Some(SuperblockState::Newer(found)) => {
+                SuperblockState::Valid(s) if newest.is_none_or(|n| s.generation > n.generation) => newest = Some(s),
+                SuperblockState::Valid(_) => {}
+                SuperblockState::Damaged(error) => wrong.push(format!("offset {}: {error}", copy * PAGE_BYTES)),
+                SuperblockState::Newer(found) => {
                     return Err(OpenError::Newer {
                         path: disk.path(),
                         found,
                         known: format!("version {VERSION}, features {KNOWN_INCOMPATIBLE:#x}"),
                     });
                 }
-                _ => {}
             }
         }
         newest.ok_or_else(|| OpenError::Damaged {
             path: path(),
-            reason: format!(
-                "neither copy (offsets 0 and 4096) has a valid checksum; {}",
-                crate::model::refusal::repair_hint(&disk.path())
-            ),
+            reason: format!("neither copy is valid ({}); {}", wrong.join("; "), repair_hint(&disk.path())),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::append::sequence::saved::SavedSequence;
 use crate::append::{Writer, new_tracker};
-use crate::bytes::fields::Take;
+use crate::bytes::{Cursor, RecordError, contradiction};
 use crate::catalog;
 use crate::disk::{Disk, names};
 use crate::log::checkpoint::{self, Checkpoint, Position};
@@ -26,7 +26,7 @@ pub(crate) fn read_checkpoint(
     let mut states = States::new();
     let mut expired = Vec::new();
     let which = (superblock.checkpoint_file, superblock.checkpoint_bytes, superblock.checkpoint_chain);
-    let take = |kind: u8, bytes: &[u8]| apply_entry(writer, &mut states, &mut expired, kind, bytes);
+    let take = |kind: u8, t: &mut Cursor<'_>| apply_entry(writer, &mut states, &mut expired, kind, t);
     let name = || names::CHECKPOINTS[superblock.checkpoint_file.clamp(1, 2) as usize - 1];
     match Checkpoint::read(disk, which, take).map_err(missing(disk, name()))? {
         Ok(checkpoint) => {
@@ -50,25 +50,28 @@ pub(crate) fn missing(disk: &dyn Disk, name: &str) -> impl FnOnce(std::io::Error
     }
 }
 
-/// Applies an entry of a checkpoint. Returns `None` if it does not fit.
+/// Applies an entry of a checkpoint.
+///
+/// # Errors
+/// If a field is cut or invalid, or the entry does not fit those before it.
 pub(crate) fn apply_entry(
     writer: &mut Writer,
     states: &mut States,
     expired: &mut Vec<u64>,
     kind: u8,
-    bytes: &[u8],
-) -> Option<()> {
+    t: &mut Cursor<'_>,
+) -> Result<(), RecordError> {
     match kind {
         checkpoint::STREAM => {
-            let definition = catalog::decode_stream(&mut Take(bytes))?;
-            let (id, serial) = (definition.0, definition.2.serial);
+            let definition = catalog::decode_stream(t)?;
+            let (id, serial) = (definition.id, definition.body.serial);
             writer.apply_stream(definition)?;
             writer.streams[id.0].saved_serial = Some(serial);
         }
         checkpoint::POSITION => {
-            let position = Position::decode(bytes)?;
+            let position = Position::decode(t)?;
             writer.streams.set_sealed(position.stream, position.first_row);
-            let stream = writer.streams.get_mut(position.stream)?;
+            let stream = writer.streams.known(position.stream)?;
             stream.newest_time = stream.newest_time.max(position.sealed.time.1);
             // Streams without a segment share one value.
             if **stream.slot.sealed.load() != position.sealed {
@@ -82,24 +85,25 @@ pub(crate) fn apply_entry(
             });
         }
         checkpoint::SEQUENCE => {
-            let saved = SavedSequence::decode(bytes)?;
-            let stream = writer.streams.get_mut(saved.stream)?;
+            let saved = SavedSequence::decode(t)?;
+            let stream = writer.streams.known(saved.stream)?;
             saved.restore(stream.tracker.get_or_insert_with(|| new_tracker(&stream.slot)));
         }
         checkpoint::SEGMENT => {
-            let entry = Segment::decode(bytes)?;
-            writer.groups.has(entry.group).then_some(())?;
+            let entry = Segment::decode(t)?;
+            if !writer.groups.has(entry.group) {
+                let (id, group) = (entry.id, entry.group.0);
+                return Err(contradiction(format!("segment {id} is of group {group}, which is not known")));
+            }
             states.insert(entry.id, entry);
         }
-        checkpoint::GROUP => {
-            writer.groups.apply(bytes)?;
-        }
+        checkpoint::GROUP => writer.groups.apply(t)?,
         checkpoint::EXPIRED => {
-            let id = u64::from_le_bytes(bytes.try_into().ok()?);
+            let id = checkpoint::read_expired(t)?;
             states.remove(&id);
             expired.push(id);
         }
-        _ => return None,
+        _ => return Err(checkpoint::unknown_kind(kind)),
     }
-    Some(())
+    Ok(())
 }

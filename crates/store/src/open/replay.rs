@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::append::Writer;
 use crate::append::ledger::named_gap;
 use crate::append::stream_slot::OpenRows;
-use crate::bytes::fields::Take;
+use crate::bytes::{Cursor, RecordError, contradiction};
 use crate::catalog;
 use crate::disk::{Disk, io_error, names};
 use crate::log::record::{Control, Record, Records};
@@ -39,16 +39,14 @@ pub(crate) fn replay(
         opened.links.push_back(header.link());
         opened.last_commit = Some(header.instant);
         writer.unit.read_back(header.position);
-        let fits = apply_unit(writer, bytes, &mut scratch, header.instant, &mut opened.report, lost);
-        if fits.is_none() {
-            return Err(OpenError::Damaged {
-                path: format!("{}/{}", disk.path(), names::LOG),
-                reason: format!(
-                    "a record of the unit at offset {} does not fit what came before",
-                    position % ring.size_bytes
-                ),
-            });
-        }
+        let applied = apply_unit(writer, bytes, &mut scratch, header.instant, &mut opened.report, lost);
+        applied.map_err(|why| OpenError::Damaged {
+            path: format!("{}/{}", disk.path(), names::LOG),
+            reason: format!(
+                "a record of the unit at offset {} does not fit what came before: within the unit, {why}",
+                position % ring.size_bytes
+            ),
+        })?;
     }
     opened.report.torn_bytes = reader.torn_bytes().map_err(io_error(disk, names::LOG))?;
     let end = reader.link();
@@ -81,8 +79,10 @@ pub(crate) fn replay(
     Ok(end)
 }
 
-/// Replays the records of a unit. Returns `None` if one does not fit what came before. `scratch` is for a row's words
-/// and text.
+/// Replays the records of a unit. `scratch` is for a row's words and text.
+///
+/// # Errors
+/// With the reason, if a record does not fit what came before. Offsets in it count from the beginning of the unit.
 pub(crate) fn apply_unit(
     writer: &mut Writer,
     bytes: &[u8],
@@ -90,25 +90,35 @@ pub(crate) fn apply_unit(
     instant: i64,
     report: &mut RecoveryReport,
     lost: &mut Vec<LostRows>,
-) -> Option<()> {
-    let mut records = Records(bytes);
-    while apply_record(writer, &mut records, scratch, instant, (report, lost))? {}
-    Some(())
+) -> Result<(), String> {
+    let mut records = Records::new(bytes);
+    loop {
+        let offset = records.offset();
+        let applied = apply_record(writer, &mut records, scratch, instant, (report, lost));
+        if !applied.map_err(|error| format!("record at offset {offset}: {error}"))? {
+            return Ok(());
+        }
+    }
 }
 
-/// Replays the next record of a unit. Returns false if there is none, and `None` if it does not fit what came before.
+/// Replays the next record of a unit. Returns false if there is none.
+///
+/// # Errors
+/// If it does not fit what came before.
 pub(crate) fn apply_record(
     writer: &mut Writer,
     records: &mut Records<'_>,
     (row_words, text): &mut (Vec<u64>, Vec<u8>),
     instant: i64,
     (report, lost): (&mut RecoveryReport, &mut Vec<LostRows>),
-) -> Option<bool> {
-    let Some(record) = records.next_record() else { return Some(false) };
+) -> Result<bool, RecordError> {
+    let Some(record) = records.next_record() else { return Ok(false) };
     match record {
-        Record::Control { kind, bytes } => apply_control(writer, kind, bytes)?,
+        Record::Control { kind, mut content } => apply_control(writer, kind, &mut content)?,
         Record::Frame { stream, shape, row, text_bytes } => {
-            (row < ROWS_MAX).then_some(())?;
+            if row >= ROWS_MAX {
+                return Err(contradiction(format!("stream {stream}: row {row} is beyond the last possible one")));
+            }
             let found_lost = pass_lost(writer, stream, row);
             let follows_lost = found_lost.is_some();
             if let Some(rows) = found_lost {
@@ -119,7 +129,7 @@ pub(crate) fn apply_record(
             apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
         }
     }
-    Some(true)
+    Ok(true)
 }
 
 /// Continues a stream at `row` if that is later than the row expected. Returns the rows in between, which are lost.
@@ -154,11 +164,13 @@ fn apply_frame(
     (words, text): (&mut Vec<u64>, &mut Vec<u8>),
     instant: i64,
     report: &mut RecoveryReport,
-) -> Option<()> {
+) -> Result<(), RecordError> {
     let row_shape = writer.streams.shape_of(stream, shape)?;
     records.frame(row_shape.words(), text_bytes, words, text)?;
-    (row_shape.has_text || text.is_empty()).then_some(())?;
-    let state = writer.streams.get_mut(stream)?;
+    if !row_shape.has_text && !text.is_empty() {
+        return Err(contradiction(format!("stream {stream}, row {row}: has text, and its shape {shape} has none")));
+    }
+    let state = writer.streams.known(stream)?;
     if row_shape.has_sequence {
         state.restore_sequence(words, row, follows_lost);
     }
@@ -169,36 +181,35 @@ fn apply_frame(
     {
         tracker.name_gap(gap.session, gap.sequence, gap.id);
     }
-    let state = writer.streams.get_mut(stream)?;
+    let state = writer.streams.known(stream)?;
     if row < state.next_row {
         // Already in a segment; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();
             recent.keep_row(&row_shape, words, text);
         }
-        return Some(());
+        return Ok(());
     }
     writer.restore(stream, shape, words, text, instant);
     report.frames += 1;
-    Some(())
+    Ok(())
 }
 
-fn apply_control(writer: &mut Writer, kind: u16, bytes: &[u8]) -> Option<()> {
-    let mut t = Take(bytes);
+fn apply_control(writer: &mut Writer, kind: u16, t: &mut Cursor<'_>) -> Result<(), RecordError> {
     if kind == Control::Stream as u16 {
-        let definition = catalog::decode_stream(&mut t)?;
-        let id = definition.0;
+        let definition = catalog::decode_stream(t)?;
+        let id = definition.id;
         writer.apply_stream(definition)?;
         // Also of a stream that the checkpoint knows: definitions that a failed disk lost were written again as a
         // whole.
         writer.streams.note_changed(id.0);
     } else if kind == Control::Channels as u16 {
-        let (id, body) = catalog::decode_channels(&mut t)?;
+        let (id, body) = catalog::decode_channels(t)?;
         writer.apply_channels(id, body)?;
     } else if kind == Control::Group as u16 {
-        writer.groups.apply(bytes)?;
+        writer.groups.apply(t)?;
     } else if kind == Control::Held as u16 {
-        writer.restore_held(bytes)?;
+        writer.restore_held(t)?;
     }
-    Some(())
+    Ok(())
 }

@@ -11,6 +11,7 @@ use crate::append::sequence::saved::SavedSequence;
 use crate::append::stream_slot::SlotTable;
 use crate::blob::ChunkHeader;
 use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, RecordError};
 use crate::catalog::group::Group;
 use crate::catalog::{self, ShapeChange, ShapeHistory};
 use crate::disk::io_error;
@@ -67,7 +68,7 @@ pub(super) fn build(
         next_segment: 1,
         segment_entries: Vec::new(),
     };
-    new.define(&metadata, &found, &units);
+    new.define(&metadata, &found, &units, &mut report);
     new.next_segment = 1 + found
         .iter()
         .map(|f| f.id)
@@ -87,7 +88,7 @@ pub(super) fn build(
     // Drop the saved sequences of a stream that lost rows: a frame that is received again must be stored.
     new.entries.retain(|(kind, bytes)| {
         *kind != checkpoint::SEQUENCE
-            || SavedSequence::decode(bytes).is_some_and(|saved| !lost.contains_key(&saved.stream))
+            || SavedSequence::decode(&mut Cursor::new(bytes)).is_ok_and(|saved| !lost.contains_key(&saved.stream))
     });
     new.finish(metadata.superblock, origin, epoch, &positions, kept).map_err(io_error(&**target, ""))?;
     for (file, offset, why) in source.unreadable.take() {
@@ -124,17 +125,21 @@ struct NewStore {
 }
 
 impl NewStore {
+    /// Adds an entry that was made from what was found.
     fn put(&mut self, kind: u8, bytes: Vec<u8>) {
-        let (mut states, mut expired) = (States::new(), Vec::new());
-        if apply_entry(&mut self.writer, &mut states, &mut expired, kind, &bytes).is_some() {
+        if apply(&mut self.writer, kind, &mut Cursor::new(&bytes)).is_ok() {
             self.entries.push((kind, bytes));
         }
     }
 
-    /// Defines groups and streams from the checkpoint, then from the log, and the rest from footers.
-    fn define(&mut self, metadata: &Metadata, found: &[FoundSegment], units: &[Unit]) {
-        for (kind, bytes) in &metadata.entries {
-            self.put(*kind, bytes.clone());
+    /// Defines groups and streams from the checkpoint, then from the log, and the rest from footers. Entries of the
+    /// checkpoint that do not fit are left out and reported.
+    fn define(&mut self, metadata: &Metadata, found: &[FoundSegment], units: &[Unit], report: &mut RepairReport) {
+        for entry in &metadata.entries {
+            match apply(&mut self.writer, entry.kind, &mut entry.reader()) {
+                Ok(()) => self.entries.push((entry.kind, entry.bytes.clone())),
+                Err(why) => entry.left_out(&why, report),
+            }
         }
         for name in found.iter().filter_map(|f| f.header.as_ref().map(|header| header.group.as_str())) {
             if self.group(name).is_none() {
@@ -516,11 +521,14 @@ struct TargetSegment {
     in_place: bool,
 }
 
+fn apply(writer: &mut Writer, kind: u8, t: &mut Cursor<'_>) -> Result<(), RecordError> {
+    apply_entry(writer, &mut States::new(), &mut Vec::new(), kind, t)
+}
+
 fn apply_all(writer: &mut Writer, entries: &[(u8, Vec<u8>)]) {
-    let (mut states, mut expired) = (States::new(), Vec::new());
     for (kind, bytes) in entries {
         // Entries that did not apply were never added.
-        let _ = apply_entry(writer, &mut states, &mut expired, *kind, bytes);
+        let _ = apply(writer, *kind, &mut Cursor::new(bytes));
     }
 }
 

@@ -6,7 +6,6 @@ use std::io;
 use super::RepairReport;
 use super::source::Source;
 use crate::append::Writer;
-use crate::bytes::fields::Take;
 use crate::disk::names;
 use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
 use crate::log::record::{Record, Records};
@@ -121,22 +120,22 @@ fn records(file: &dyn DiskFile, ring: u64, header: &UnitHeader) -> io::Result<Op
 /// Applies the records of a unit as recovery will. Returns how many bytes of them fit. Stops before a record of a
 /// stream that is `undefined`, whose length and meaning are not known.
 pub(super) fn fit(writer: &mut Writer, unit: &Unit, undefined: &BTreeSet<u32>, lost: &mut Vec<LostRows>) -> usize {
-    let mut records = Records(&unit.records);
+    let mut records = Records::new(&unit.records);
     let mut scratch = (Vec::new(), Vec::new());
     let mut report = RecoveryReport::default();
     let mut fits = 0;
     loop {
-        let next = Records(records.0).next_record();
-        let of = match next {
+        let mut ahead = records;
+        let of = match ahead.next_record() {
             Some(Record::Frame { stream, .. }) => Some(stream),
-            Some(Record::Control { bytes, .. }) => Take(bytes).u32(),
+            Some(Record::Control { mut content, .. }) => content.u32("stream").ok(),
             None => return fits,
         };
         if of.is_none_or(|stream| undefined.contains(&stream)) {
             return fits;
         }
         match apply_record(writer, &mut records, &mut scratch, unit.header.instant, (&mut report, lost)) {
-            Some(true) => fits = unit.records.len() - records.0.len(),
+            Ok(true) => fits = unit.records.len() - records.remaining(),
             _ => return fits,
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 
 use super::RepairReport;
 use super::source::Source;
+use crate::bytes::{Cursor, FormatError, RecordError};
 use crate::disk::fixed::FixedDisk;
 use crate::disk::names;
 use crate::disk::unreadable::UnreadablePages;
@@ -16,8 +17,28 @@ use crate::segment::directory::{Segment, SegmentEntry};
 /// Max bytes of a checkpoint that are read.
 const CHECKPOINT_BYTES_MAX: u64 = 1 << 32;
 
-/// An entry: its kind and bytes.
-type Entry = (u8, Vec<u8>);
+/// An entry of a checkpoint.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) kind: u8,
+    pub(super) bytes: Vec<u8>,
+    /// Name of the file, and the offset of the bytes in it.
+    file: &'static str,
+    offset: u64,
+}
+
+impl Entry {
+    /// Returns a reader of the bytes, which counts offsets in the file.
+    pub(super) fn reader(&self) -> Cursor<'_> {
+        Cursor::at(self.offset, &self.bytes)
+    }
+
+    /// Adds the reason why the entry is left out to a report.
+    pub(super) fn left_out(&self, why: &RecordError, report: &mut RepairReport) {
+        let name = checkpoint::name_of(self.kind);
+        report.damaged(self.file, self.offset, format!("the {name} entry is left out: {why}"));
+    }
+}
 
 /// Contents of superblock and checkpoint.
 #[derive(Default)]
@@ -55,13 +76,18 @@ impl Metadata {
                 }
                 continue;
             };
-            let (parts, ends) = parts(&*file)?;
+            let (parts, ends, wrong) = parts(name, &*file)?;
             if let Some(named) = newest.filter(|s| s.checkpoint_file as usize == index + 1) {
                 match ends.iter().position(|end| *end == (named.checkpoint_bytes, named.checkpoint_chain)) {
                     Some(at) => best = Some((sure, parts[..=at].to_vec())),
                     None => {
                         let end = ends.last().map_or(0, |(bytes, _)| *bytes);
-                        report.damaged(name, end, "this part is damaged or does not follow the one before");
+                        let why = wrong.map_or_else(String::new, |why| format!(": {why}"));
+                        report.damaged(
+                            name,
+                            end,
+                            format!("this part is damaged or does not follow the one before{why}"),
+                        );
                     }
                 }
             }
@@ -75,31 +101,46 @@ impl Metadata {
             }
         };
         let mut metadata = Metadata { superblock: newest, is_newest, ..Metadata::default() };
-        parts.into_iter().flatten().for_each(|entry| metadata.take(entry));
+        for entry in parts.iter().flatten() {
+            metadata.take(entry).unwrap_or_else(|error| entry.left_out(&error.into(), report));
+        }
         Ok(metadata)
     }
 
-    fn take(&mut self, (kind, bytes): Entry) {
-        match kind {
+    /// Takes in an entry.
+    ///
+    /// # Errors
+    /// If a field is cut or invalid. Entries that are copied unchanged are not read.
+    fn take(&mut self, entry: &Entry) -> Result<(), FormatError> {
+        let mut fields = entry.reader();
+        match entry.kind {
             checkpoint::POSITION => {
-                if let Some(position) = Position::decode(&bytes) {
-                    self.positions.insert(position.stream, position);
-                }
+                let position = Position::decode(&mut fields)?;
+                self.positions.insert(position.stream, position);
             }
             checkpoint::SEGMENT => {
-                if let Some(entry) = Segment::decode(&bytes) {
-                    self.gone.remove(&entry.id);
-                    self.segments.insert(entry.id, entry);
-                }
+                let entry = Segment::decode(&mut fields)?;
+                self.gone.remove(&entry.id);
+                self.segments.insert(entry.id, entry);
             }
             checkpoint::EXPIRED => {
-                if let Ok(id) = bytes.try_into().map(u64::from_le_bytes) {
-                    self.segments.remove(&id);
-                    self.gone.insert(id);
-                }
+                let id = checkpoint::read_expired(&mut fields)?;
+                self.segments.remove(&id);
+                self.gone.insert(id);
             }
-            _ => self.entries.push((kind, bytes)),
+            _ => self.entries.push(entry.clone()),
         }
+        Ok(())
+    }
+
+    /// Returns the contents of the entries that can be read.
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Metadata {
+        let mut metadata = Metadata::default();
+        for entry in entries {
+            // The others are reported when the checkpoint is chosen.
+            let _ = metadata.take(entry);
+        }
+        metadata
     }
 }
 
@@ -110,47 +151,52 @@ fn superblocks(file: &dyn DiskFile, report: &mut RepairReport) -> io::Result<Vec
         let mut page = vec![0; PAGE_BYTES];
         let read = file.read_at(&mut page, offset)?;
         match Superblock::decode(&page[..read]) {
-            Some(SuperblockState::Valid(superblock)) => copies.push(superblock),
-            Some(SuperblockState::Newer(found)) => {
+            SuperblockState::Valid(superblock) => copies.push(superblock),
+            SuperblockState::Newer(found) => {
                 let reason = format!("{found}: written by a newer version");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
             // A copy that was never written is all zeros.
-            _ if read == PAGE_BYTES && page.iter().all(|byte| *byte == 0) => {}
-            _ => report.damaged(names::SUPERBLOCK, offset, "neither valid nor empty: the checksum does not fit"),
+            SuperblockState::Damaged(_) if read == PAGE_BYTES && page.iter().all(|byte| *byte == 0) => {}
+            SuperblockState::Damaged(why) => {
+                report.damaged(names::SUPERBLOCK, offset, format!("neither valid nor empty: {why}"));
+            }
         }
     }
     copies.sort_by_key(|copy| std::cmp::Reverse(copy.generation));
     Ok(copies)
 }
 
-/// Valid parts of a checkpoint file from its beginning, and after each the bytes so far and the chain.
-type CheckpointParts = (Vec<Vec<Entry>>, Vec<(u64, u64)>);
+/// Valid parts of a checkpoint file from its beginning, after each the bytes so far and the chain, and what is wrong
+/// with the next.
+type CheckpointParts = (Vec<Vec<Entry>>, Vec<(u64, u64)>, Option<String>);
 
-fn parts(file: &dyn DiskFile) -> io::Result<CheckpointParts> {
+fn parts(name: &'static str, file: &dyn DiskFile) -> io::Result<CheckpointParts> {
     let size = file.size()?.min(CHECKPOINT_BYTES_MAX);
     let bytes = read_exact(file, 0, size as usize)?;
     let (mut parts, mut ends) = (Vec::new(), Vec::new());
     let (mut at, mut chain) = (0, 0);
     while at < bytes.len() {
         let mut entries = Vec::new();
-        let mut take = |kind: u8, bytes: &[u8]| {
-            entries.push((kind, bytes.to_vec()));
-            Some(())
+        let mut take = |kind: u8, t: &mut Cursor<'_>| {
+            let offset = t.offset();
+            entries.push(Entry { kind, bytes: t.rest().to_vec(), file: name, offset });
+            Ok(())
         };
-        let Some((next, len)) = checkpoint::read_part(&bytes[at..], chain, &mut take) else { break };
-        (chain, at) = (next, at + len);
+        match checkpoint::read_part(&bytes, at, chain, &mut take) {
+            Ok((next, len)) => (chain, at) = (next, at + len),
+            Err(why) => return Ok((parts, ends, Some(why))),
+        }
         parts.push(entries);
         ends.push((at as u64, chain));
     }
-    Ok((parts, ends))
+    Ok((parts, ends, None))
 }
 
 /// Chooses the checkpoint that has the newest segment and, among those, the most rows.
 fn pick(all: Vec<Vec<Vec<Entry>>>) -> Vec<Vec<Entry>> {
     let said = |parts: &Vec<Vec<Entry>>| {
-        let mut metadata = Metadata::default();
-        parts.iter().flatten().for_each(|entry| metadata.take(entry.clone()));
+        let metadata = Metadata::of(parts.iter().flatten());
         let newest = metadata.segments.keys().chain(&metadata.gone).max().copied().unwrap_or(0);
         let rows = metadata.positions.values().fold(0u64, |sum, position| sum.saturating_add(position.first_row));
         (newest, rows, metadata.entries.len())
@@ -166,7 +212,7 @@ pub(super) fn slots(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Resul
     let copies = superblocks(&*superblock, &mut RepairReport::default())?;
     let mut named = None;
     for (index, name) in names::CHECKPOINTS.into_iter().enumerate() {
-        let (parts, ends) = parts(&*open(name)?)?;
+        let (parts, ends, _) = parts(name, &*open(name)?)?;
         let newest = copies.first().filter(|s| s.checkpoint_file as usize == index + 1);
         let end = newest.and_then(|s| ends.iter().position(|e| *e == (s.checkpoint_bytes, s.checkpoint_chain)));
         match end {
@@ -174,7 +220,7 @@ pub(super) fn slots(disk: &FixedDisk, unreadable: &UnreadablePages) -> io::Resul
             None => all.push(parts),
         }
     }
-    let mut metadata = Metadata::default();
-    named.unwrap_or_else(|| pick(all)).into_iter().flatten().for_each(|entry| metadata.take(entry));
+    let parts = named.unwrap_or_else(|| pick(all));
+    let metadata = Metadata::of(parts.iter().flatten());
     Ok(metadata.segments.into_iter().filter_map(|(id, entry)| Some((id, entry.slot?))).collect())
 }

@@ -313,7 +313,7 @@ fn identity_in(file: &dyn DiskFile, offset: u64) -> Option<u64> {
     for copy in 0..2 {
         let mut page = vec![0; PAGE_BYTES];
         let read = file.read_at(&mut page, offset + copy * PAGE).ok()?;
-        if let Some(superblock::SuperblockState::Valid(found)) = Superblock::decode(&page[..read])
+        if let superblock::SuperblockState::Valid(found) = Superblock::decode(&page[..read])
             && newest.is_none_or(|newest| found.generation > newest.generation)
         {
             newest = Some(found);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::block::mixed::{MixedBlock, MixedParts};
-use crate::bytes::fields::{Put, Take};
-use crate::bytes::{FormatError, malformed};
+use crate::bytes::fields::Put;
+use crate::bytes::{Cursor, FormatError, malformed};
 use crate::catalog::group::Group;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, read_exact, read_exact_into};
 use crate::model::refusal::ScanError;
@@ -365,7 +365,7 @@ impl Segment {
         };
         let bytes = self.read_bytes(at, len, residents)?;
         let last = segment::check_crc("newest blocks before a segment", crc, &bytes)
-            .and_then(|()| LastBlocks::read(&bytes, self.id))
+            .and_then(|()| LastBlocks::read(Cursor::new(&bytes), self.id))
             .map_err(|e| self.damaged(at, e))?;
         let before = last.of(stream);
         residents.keep_last(self, last);
@@ -532,27 +532,36 @@ impl Segment {
     }
 
     /// Decodes a checkpoint entry.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentEntry> {
-        let mut t = Take(bytes);
-        let (id, group, flags) = (t.u64()?, t.u8()?, t.u8()?);
+    ///
+    /// # Errors
+    /// If a field is cut or invalid.
+    pub(crate) fn decode(t: &mut Cursor<'_>) -> Result<SegmentEntry, FormatError> {
+        let id = t.u64("number of a segment")?;
+        let (group, flags) = (t.u8("lower half of the group")?, t.u8("flags of a segment")?);
         let state = SegmentState {
             sealed: flags & ENTRY_SEALED != 0,
             left: flags & ENTRY_LEFT != 0,
             told_lost: flags & ENTRY_TOLD_LOST != 0,
-            bytes: t.u64()?,
-            blocks: t.u64()?,
-            points: t.u64()?,
-            time: (t.i64()?, t.i64()?),
-            stored: (t.i64()?, t.i64()?),
+            bytes: t.u64("bytes of a segment")?,
+            blocks: t.u64("blocks of a segment")?,
+            points: t.u64("points of a segment")?,
+            time: (t.i64("time min")?, t.i64("time max")?),
+            stored: (t.i64("stored first")?, t.i64("stored last")?),
             not_before: i64::MIN,
         };
-        // Entries written before there could be more than 256 groups lack the upper half.
-        let upper = t.u8().unwrap_or(0);
-        let places = if flags & ENTRY_PLACES != 0 { (t.u64()?, t.u64()?) } else { (id, id) };
+        // Entries written before there could be more than 256 groups end here.
+        let upper = if t.remaining() > 0 { t.u8("upper half of the group")? } else { 0 };
+        let begin = *t;
+        let places = match flags & ENTRY_PLACES {
+            0 => (id, id),
+            _ => (t.u64("first number replaced")?, t.u64("last number replaced")?),
+        };
         if places.0 > places.1 || places.1 > id {
-            return None;
+            return Err(begin.invalid("first number replaced", "no range with the last one up to the segment's"));
         }
+        // Only entries of a store of a fixed size have a slot.
+        let slot = if t.remaining() < size_of::<u32>() { None } else { Some(t.u32("slot")?) };
         let (group, blobs) = (Group(u16::from_le_bytes([group, upper])), flags & ENTRY_BLOBS != 0);
-        Some(SegmentEntry { id, places, group, blobs, state, slot: t.u32() })
+        Ok(SegmentEntry { id, places, group, blobs, state, slot })
     }
 }

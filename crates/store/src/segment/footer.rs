@@ -32,9 +32,9 @@
 use std::ops::Range;
 
 use super::pyramid::{Directory, Pyramids};
-use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_magic, check_page, seal_page};
+use super::{CRC_AT, LastBlocks, SegmentHeader, check_crc, check_page, seal_page};
 use crate::block::{BlockHeader, HEADER_BYTES, SKIPPABLE, put_section};
-use crate::bytes::{Cursor, FormatError, check_limit, malformed, put_signed, put_varint};
+use crate::bytes::{Cursor, FormatError, check_limit, check_magic, malformed, put_signed, put_varint};
 use crate::catalog::definition;
 use crate::model::limits::{
     BLOCK_ALIGN_BYTES, BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, FOOTER_BYTES_MAX, MIXED_PARTS_MAX, PAGE_BYTES, SECTIONS_MAX,
@@ -273,15 +273,21 @@ pub(crate) struct FooterSections {
 /// When it is not a footer, belongs to another segment, is damaged, has an unknown format, or contradicts itself.
 pub fn read_footer(bytes: &[u8], trailer: &Trailer) -> Result<Footer, FormatError> {
     let sections = read_sections(bytes, trailer)?;
-    let entries = IndexEntries::open(&bytes[sections.index])?;
+    let entries = IndexEntries::open(part_of(bytes, &sections.index))?;
     let mut footer = Footer { entries: Vec::with_capacity(entries.left), ..Footer::default() };
     for entry in entries {
         footer.entries.push(entry?.1);
     }
-    footer.streams = read_streams(&bytes[sections.streams])?;
-    footer.last = sections.last.map(|last| LastBlocks::read(&bytes[last], trailer.segment)).transpose()?;
+    footer.streams = read_streams(part_of(bytes, &sections.streams))?;
+    let last = sections.last.map(|last| LastBlocks::read(part_of(bytes, &last), trailer.segment));
+    footer.last = last.transpose()?;
     (footer.places, footer.pyramids) = (sections.places, sections.pyramids);
     Ok(footer)
+}
+
+/// Returns a reader of a range of a footer, which counts offsets in the footer.
+pub(crate) fn part_of<'a>(footer: &'a [u8], range: &Range<usize>) -> Cursor<'a> {
+    Cursor::at(range.start as u64, &footer[range.clone()])
 }
 
 /// Checks a footer's bytes and finds its sections.
@@ -301,7 +307,7 @@ pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<FooterSec
     }
     let body = &whole[FOOTER_HEADER_BYTES..];
     check_crc("footer", body_crc, body)?;
-    let mut cursor = Cursor::new(body);
+    let mut cursor = Cursor::at(FOOTER_HEADER_BYTES as u64, body);
     let mut found = FooterSections::default();
     for _ in 0..SECTIONS_MAX {
         if cursor.remaining() == 0 {
@@ -310,15 +316,14 @@ pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<FooterSec
         let kind = cursor.u8("section")?;
         let length = cursor.count("bytes of a section", body.len())?;
         let start = trailer.footer_bytes - cursor.remaining();
-        let section = cursor.take(length, "section")?;
+        let mut section = cursor.part(length, "section")?;
         let range = start..start + length;
         match kind {
             SECTION_INDEX => found.index = range,
             SECTION_STREAMS => found.streams = range,
             SECTION_LAST => found.last = Some(range),
             SECTION_PLACES => {
-                let mut places = Cursor::new(section);
-                let (first, last) = (places.varint("first number")?, places.varint("last number")?);
+                let (first, last) = (section.varint("first number")?, section.varint("last number")?);
                 if first > last || last > trailer.segment {
                     return Err(malformed("numbers that a segment stands for"));
                 }
@@ -329,12 +334,12 @@ pub(crate) fn read_sections(bytes: &[u8], trailer: &Trailer) -> Result<FooterSec
             unknown => return Err(FormatError::Unsupported { what: "section", found: unknown.into() }),
         }
     }
-    Err(FormatError::Limit { what: "sections", found: SECTIONS_MAX as u64 + 1, limit: SECTIONS_MAX as u64 })
+    let (offset, limit) = (Some(cursor.offset()), SECTIONS_MAX as u64);
+    Err(FormatError::Limit { what: "sections", offset, found: limit + 1, limit })
 }
 
-fn read_streams(section: &[u8]) -> Result<Vec<Stream>, FormatError> {
-    let mut cursor = Cursor::new(section);
-    let count = cursor.count("streams of a segment", section.len())?;
+fn read_streams(mut cursor: Cursor<'_>) -> Result<Vec<Stream>, FormatError> {
+    let count = cursor.count("streams of a segment", cursor.remaining())?;
     let streams = (0..count).map(|_| definition::read(&mut cursor)).collect::<Result<_, _>>()?;
     if cursor.remaining() > 0 { Err(malformed("bytes left behind the definitions")) } else { Ok(streams) }
 }
@@ -356,20 +361,14 @@ impl<'a> IndexEntries<'a> {
     ///
     /// # Errors
     /// When its head is malformed.
-    pub(crate) fn open(section: &'a [u8]) -> Result<Self, FormatError> {
+    pub(crate) fn open(section: Cursor<'a>) -> Result<Self, FormatError> {
+        let section_bytes = section.remaining();
         // A footer without the section lists nothing.
-        let mut cursor = Cursor::new(if section.is_empty() { &[0, 0] } else { section });
-        let count = cursor.count("origins of a segment", section.len() / size_of::<u128>())?;
+        let mut cursor = if section_bytes == 0 { Cursor::new(&[0, 0]) } else { section };
+        let count = cursor.count("origins of a segment", section_bytes / size_of::<u128>())?;
         let origins = (0..count).map(|_| cursor.u128("origin")).collect::<Result<Vec<_>, _>>()?;
-        let left = cursor.count("blocks of a segment", section.len() / ENTRY_MIN_BYTES)?;
-        Ok(IndexEntries {
-            cursor,
-            section_bytes: section.len(),
-            origins,
-            before: EntryBase::default(),
-            left,
-            is_whole: true,
-        })
+        let left = cursor.count("blocks of a segment", section_bytes / ENTRY_MIN_BYTES)?;
+        Ok(IndexEntries { cursor, section_bytes, origins, before: EntryBase::default(), left, is_whole: true })
     }
 
     /// Returns an iterator over `left` entries that begin in the middle of a section.

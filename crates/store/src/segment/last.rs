@@ -96,15 +96,15 @@ impl LastBlocks {
         out
     }
 
-    pub(crate) fn read(section: &[u8], segment: u64) -> Result<Self, FormatError> {
-        let mut cursor = Cursor::new(section);
+    pub(crate) fn read(mut cursor: Cursor<'_>, segment: u64) -> Result<Self, FormatError> {
+        let section_bytes = cursor.remaining();
         let number = |value: u64| u32::try_from(value).map_err(|_| malformed("number of a stream"));
-        let from = number(cursor.varint("first stream")?)?;
-        let to = match number(cursor.varint("stream after the last")?)? {
+        let from = cursor.varint32("first stream")?;
+        let to = match cursor.varint32("stream after the last")? {
             0 => u32::MAX,
             to => to,
         };
-        let count = cursor.count("last blocks", section.len() / ENTRY_MIN_BYTES)?;
+        let count = cursor.count("last blocks", section_bytes / ENTRY_MIN_BYTES)?;
         let mut places = Vec::with_capacity(count);
         let (mut stream, mut time) = (u64::from(from), 0i64);
         for index in 0..count {
@@ -182,14 +182,14 @@ mod tests {
         for seed in 0..200 {
             let table = some(seed);
             let bytes = table.encode(900);
-            assert_eq!(LastBlocks::read(&bytes, 900).expect("reads"), table);
+            assert_eq!(LastBlocks::read(Cursor::new(&bytes), 900).expect("reads"), table);
             let mut random = fastrand::Rng::with_seed(seed);
             for _ in 0..50 {
                 let mut bad = bytes.clone();
                 let at = random.usize(..bad.len());
                 bad[at] ^= 1 << random.u8(0..8);
                 bad.truncate(random.usize(..=bad.len()));
-                let _ = LastBlocks::read(&bad, 900);
+                let _ = LastBlocks::read(Cursor::new(&bad), 900);
             }
         }
     }
@@ -198,7 +198,8 @@ mod tests {
     fn who_covers_no_stream_says_nothing_of_any() {
         assert_eq!(LastBlocks::default().section(9), None);
         let all = LastBlocks { streams: (0, u32::MAX), places: Vec::new() };
-        let read = LastBlocks::read(&all.section(9).expect("a section"), 9);
+        let section = all.section(9).expect("a section");
+        let read = LastBlocks::read(Cursor::new(&section), 9);
         assert_eq!(read.expect("reads"), all);
     }
 

@@ -6,7 +6,7 @@
 
 use super::check_crc;
 use super::footer::{EntryBase, IndexEntries, IndexEntry};
-use crate::bytes::{FormatError, malformed};
+use crate::bytes::{Cursor, FormatError, malformed};
 
 /// Number of entries in a stretch. A lookup of one stream decodes one stretch for each mixed block that has a part of
 /// it.
@@ -37,7 +37,7 @@ impl Outline {
     ///
     /// # Errors
     /// When the section is malformed.
-    pub(crate) fn of(section: &[u8]) -> Result<Self, FormatError> {
+    pub(crate) fn of(section: Cursor<'_>) -> Result<Self, FormatError> {
         let mut entries = IndexEntries::open(section)?;
         let mut outline = Outline { origins: entries.origins.clone(), stretches: Vec::new() };
         loop {
@@ -52,7 +52,7 @@ impl Outline {
             if count == 0 {
                 return Ok(outline);
             }
-            let bytes = section.get(at..entries.at()).ok_or(malformed("an index"))?;
+            let bytes = section.unread().get(at..entries.at()).ok_or(malformed("an index"))?;
             let crc = crc32c::crc32c(bytes);
             outline.stretches.push(Stretch { at, bytes: bytes.len(), crc, entries: count, before, streams });
         }
@@ -117,7 +117,7 @@ mod tests {
             let entries = some(&mut random);
             let mut section = Vec::new();
             put_index(&entries, &mut section);
-            let outline = Outline::of(&section).expect("an outline");
+            let outline = Outline::of(Cursor::new(&section)).expect("an outline");
             assert_eq!(outline.stretches.len(), entries.len().div_ceil(STRETCH_ENTRIES));
             for stream in (0..1_300).step_by(7) {
                 let mut found = Vec::new();
@@ -133,7 +133,7 @@ mod tests {
                 assert_eq!(found, want.cloned().collect::<Vec<_>>());
             }
             section.truncate(random.usize(..section.len()));
-            assert!(Outline::of(&section).is_err() || section.is_empty());
+            assert!(Outline::of(Cursor::new(&section)).is_err() || section.is_empty());
         }
     }
 }

@@ -65,9 +65,9 @@ impl Directory {
         out
     }
 
-    pub(super) fn read(section: &[u8]) -> Result<Directory, FormatError> {
-        let mut cursor = Cursor::new(section);
-        let count = cursor.count("pyramids of a segment", section.len() / 2)?;
+    pub(super) fn read(mut cursor: Cursor<'_>) -> Result<Directory, FormatError> {
+        let section_bytes = cursor.remaining();
+        let count = cursor.count("pyramids of a segment", section_bytes / 2)?;
         let (mut streams, mut stream, mut all_bytes) = (Vec::with_capacity(count), 0u64, 0u64);
         for index in 0..count {
             let step = cursor.varint("stream of a pyramid")?;
@@ -76,7 +76,7 @@ impl Directory {
             if index > 0 && step == 0 {
                 return Err(malformed("stream of a pyramid"));
             }
-            let channels = cursor.count("channels of a pyramid", CHANNELS_MAX.min(section.len() / 2))?;
+            let channels = cursor.count("channels of a pyramid", CHANNELS_MAX.min(section_bytes / 2))?;
             let mut extents = Vec::with_capacity(channels);
             for _ in 0..channels {
                 let mut bytes = || {
@@ -306,12 +306,8 @@ impl Table {
     pub(crate) fn read(bytes: &[u8], all: u32) -> Result<Table, FormatError> {
         let mut cursor = Cursor::new(bytes);
         let crc = cursor.u32("checksum of a pyramid")?;
-        let rest = cursor.rest();
-        super::check_crc("pyramid", crc, rest)?;
-        let mut cursor = Cursor::new(rest);
-        let kind = cursor.u8("type of a pyramid")?;
-        let kind = ChannelType::from_code(kind)
-            .ok_or(FormatError::Unsupported { what: "channel type", found: kind.into() })?;
+        super::check_crc("pyramid", crc, cursor.unread())?;
+        let kind = cursor.code("type of a pyramid", ChannelType::from_code)?;
         let blocks = cursor.count("blocks of a pyramid", SEGMENT_BLOCKS_MAX)?;
         let (mut levels, mut nodes, mut offset) = (Vec::new(), blocks, bytes.len() as u64);
         loop {
@@ -364,9 +360,7 @@ impl Table {
     ) -> Result<Vec<Node>, FormatError> {
         let mut cursor = Cursor::new(bytes);
         let crc = cursor.u32("checksum of a group")?;
-        let rest = cursor.rest();
-        super::check_crc("group of a pyramid", crc, rest)?;
-        let mut cursor = Cursor::new(rest);
+        super::check_crc("group of a pyramid", crc, cursor.unread())?;
         let mut nodes = Vec::with_capacity(FAN);
         for node in group * FAN..(group + 1) * FAN {
             let of = blocks.get(self.blocks_of(level, node)).unwrap_or_default();
@@ -437,13 +431,13 @@ mod tests {
     fn damage_never_panics() {
         let (bytes, table_bytes, refs, _) = built(40);
         let directory = Directory { streams: vec![(3, vec![(9, 80), (7, 50)]), (900, vec![(5, 9)])] };
-        assert_eq!(Directory::read(&directory.encode()), Ok(directory.clone()));
+        assert_eq!(Directory::read(Cursor::new(&directory.encode())), Ok(directory.clone()));
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..3_000 {
             let mut bad = directory.encode();
             let at = random.usize(..bad.len());
             bad[at] ^= 1 << random.u8(0..8);
-            let _ = Directory::read(&bad[..random.usize(..=bad.len())]);
+            let _ = Directory::read(Cursor::new(&bad[..random.usize(..=bad.len())]));
             let mut bad = bytes.clone();
             let at = random.usize(..bad.len());
             bad[at] ^= 1 << random.u8(0..8);

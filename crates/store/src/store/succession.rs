@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::append::Writer;
 use crate::append::held::Held;
 use crate::append::sequence::SequenceTracker;
-use crate::bytes::fields::Take;
+use crate::bytes::{Cursor, RecordError};
 use crate::catalog;
 use crate::catalog::group;
 use crate::log::Link;
@@ -115,8 +115,8 @@ fn take_groups(old: &Writer, new: &mut Writer) -> Result<(), Reject> {
     for (group, bytes) in old.groups.to_save(true) {
         if !new.groups.has(group) {
             new.unit.put_control(Control::Group, &bytes)?;
-            let applied = new.groups.apply(&bytes);
-            debug_assert!(applied.is_some(), "groups are numbered in the order in which they are made");
+            let applied = new.groups.apply(&mut Cursor::new(&bytes));
+            debug_assert!(applied.is_ok(), "groups are numbered in the order in which they are made");
         }
     }
     Ok(())
@@ -130,9 +130,9 @@ fn take_definition(old: &Writer, new: &mut Writer, id: u32) -> Result<(), Reject
     }
     let bytes = catalog::encode_stream(&from.slot.stream.load(), &from.history, from.slot.group);
     new.unit.put_control(Control::Stream, &bytes)?;
-    let decoded = catalog::decode_stream(&mut Take(&bytes));
+    let decoded = catalog::decode_stream(&mut Cursor::new(&bytes)).map_err(RecordError::from);
     let applied = decoded.and_then(|definition| new.apply_stream(definition));
-    debug_assert!(applied.is_some(), "a stream's own definition reads back");
+    debug_assert!(applied.is_ok(), "a stream's own definition reads back");
     new.streams.note_changed(id);
     Ok(())
 }

@@ -175,7 +175,7 @@ fn a_log_that_is_damaged_in_its_middle_is_told() {
 /// Where the log begins, as a copy of the superblock says.
 fn tail_of(page: &[u8]) -> u64 {
     match Superblock::decode(page) {
-        Some(SuperblockState::Valid(found)) => found.tail.position,
+        SuperblockState::Valid(found) => found.tail.position,
         _ => 0,
     }
 }

@@ -617,6 +617,36 @@ fn what_is_begun_is_removed_when_the_disk_refuses() {
     assert!(refused > 20, "{refused}");
 }
 
+/// What was written to a segment that the disk then refuses to finish is counted as any other, and each byte once.
+#[test]
+fn bytes_of_a_segment_that_is_not_finished_are_counted() {
+    use crate::disk::fault::Fault;
+    use crate::segment::GroupHeader;
+    let (mut seen, mut uncounted) = (0, 0);
+    for before in 0..40 {
+        let disk = FaultDisk::new(1);
+        let (store, feed) = fed(&disk, 12, 40);
+        let written = store.stats().written_bytes;
+        // The second call would remove the file.
+        disk.fail_call(Fault::ReadOnly, before, 2);
+        let _ = store.settle(feed.now);
+        let listed: Vec<String> = store.segments().iter().map(|segment| file_name(segment.id)).collect();
+        let files = disk.list().expect("files").into_iter().map(|(name, _)| name);
+        let is_begun = |name: &String| {
+            let bytes = disk.content(name).expect("a file");
+            let group = bytes.get(4096..).unwrap_or_default();
+            GroupHeader::read(group).is_ok_and(|header| header.body(group).is_ok())
+        };
+        let begun = files.filter(|name| name.starts_with("segment-") && !listed.contains(name)).any(|f| is_begun(&f));
+        let stats = store.stats();
+        assert!(stats.written_bytes - written >= stats.settle_written_bytes, "after {before}");
+        seen += usize::from(begun);
+        uncounted += usize::from(begun && stats.settle_written_bytes == 0);
+    }
+    // A group whose sync fails is written and not counted.
+    assert!(seen > 4 && uncounted <= 1, "{uncounted} of {seen}");
+}
+
 /// Files of what was rewritten that the disk refuses to remove for a time cost no history, and go later.
 #[test]
 fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {

@@ -138,8 +138,7 @@ impl Sealer {
             }
             Done::Written => {
                 let (written, of_writer) = work.finish_output(&room)?;
-                self.settle.counts.written_bytes += written;
-                self.written_bytes += written;
+                self.count_written(written);
                 // Nothing that the writer knows is trusted: this segment reads its footer from the disk.
                 let disk = self.disk.clone();
                 let state = work.aged_as_sources(*of_writer.state.lock());
@@ -324,9 +323,7 @@ impl Sealer {
             Stop::Disk(error) if !passes(&error) => return Err(error),
             stop => stop,
         };
-        let wasted = work.wasted_bytes();
-        self.settle.counts.written_bytes += wasted;
-        self.written_bytes += wasted;
+        self.count_written(work.wasted_bytes());
         if let Some(id) = self.settle.under_way.take() {
             if let Some(new) = work.compared() {
                 engine.shared.residents.forget(&[new]);
@@ -356,6 +353,12 @@ impl Sealer {
             }
         }
         Ok(true)
+    }
+
+    /// Counts bytes that compaction wrote, among all that the store wrote and in its own count.
+    fn count_written(&mut self, bytes: u64) {
+        self.written_bytes += bytes;
+        self.settle.counts.written_bytes += bytes;
     }
 
     /// Passes segments over until the next opening, and notes why.

@@ -12,7 +12,7 @@
 use super::SequenceTracker;
 use super::session::{INTERVALS_MAX, MissingRange, Session, UNKNOWN_GAP, can_be};
 use crate::bytes::fields::Put;
-use crate::bytes::{Cursor, put_signed, put_varint};
+use crate::bytes::{Cursor, FormatError, check_limit_at, put_signed, put_varint};
 
 const RANGE: u8 = 1;
 const FIRST_SOURCE: u8 = 2;
@@ -77,16 +77,19 @@ impl SavedSequence {
         p.0
     }
 
-    /// Decodes it, or returns `None` if the bytes are invalid.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<SavedSequence> {
-        let mut cursor = Cursor::new(bytes);
-        let (stream, next_row) = (cursor.u32("stream").ok()?, cursor.u64("rows").ok()?);
-        let count = cursor.u8("sessions").ok()?;
+    /// Decodes it.
+    ///
+    /// # Errors
+    /// If a field is cut or invalid.
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<SavedSequence, FormatError> {
+        let (stream, next_row) = (cursor.u32("stream")?, cursor.u64("rows")?);
+        let begin = *cursor;
+        let count = cursor.u8("number of sessions")?;
         if !(1..=2).contains(&count) {
-            return None;
+            return Err(begin.invalid("number of sessions", "neither 1 nor 2"));
         }
-        let sessions = (0..count).map(|_| take_session(&mut cursor)).collect::<Option<Vec<_>>>()?;
-        Some(SavedSequence { stream, next_row, sessions })
+        let sessions = (0..count).map(|_| take_session(cursor)).collect::<Result<Vec<_>, _>>()?;
+        Ok(SavedSequence { stream, next_row, sessions })
     }
 
     /// Restores the state of a tracker.
@@ -131,37 +134,41 @@ fn put_session(session: &Session, p: &mut Put) {
     }
 }
 
-fn take_session(cursor: &mut Cursor<'_>) -> Option<Session> {
-    let number = cursor.u32("session").ok()?;
-    let flags = cursor.u8("flags").ok()?;
-    let has = |flag: u8| flags & flag != 0;
+fn take_session(cursor: &mut Cursor<'_>) -> Result<Session, FormatError> {
+    let number = cursor.u32("number of a session")?;
+    let flags = cursor.u8("flags of a session")?;
     let mut session = Session::new(number);
-    let mut time = |wanted: bool| match wanted {
-        true => cursor.i64("session").ok().map(Some),
-        false => Some(None),
-    };
-    let (lowest, highest) = (time(has(RANGE))?, time(has(RANGE))?);
-    session.range = lowest.zip(highest);
-    let fits = |(low, high): (i64, i64)| can_be(low) && can_be(high) && low <= high + 1;
-    session.range.is_none_or(fits).then_some(())?;
-    session.begun.0 = time(true)??;
-    session.newest.0 = time(true)??;
-    session.begun.1 = time(has(FIRST_SOURCE))?;
-    session.newest.1 = time(has(NEWEST_SOURCE))?;
-    session.least_source = time(has(SOURCE_MIN))?;
-    session.ahead = time(has(AHEAD))?.zip(time(has(AHEAD))?);
-    let count = usize::from(cursor.u16("intervals").ok()?);
-    if count > INTERVALS_MAX {
-        return None;
+    if flags & RANGE != 0 {
+        let begin = *cursor;
+        let (low, high) = (cursor.i64("lowest sequence")?, cursor.i64("highest sequence")?);
+        if !(can_be(low) && can_be(high) && low <= high + 1) {
+            return Err(begin.invalid("lowest sequence", "no range with the highest one"));
+        }
+        session.range = Some((low, high));
     }
+    session.begun.0 = cursor.i64("receive_time of the first frame")?;
+    session.newest.0 = cursor.i64("receive_time of the newest frame")?;
+    let mut time = |flag: u8, what| if flags & flag != 0 { cursor.i64(what).map(Some) } else { Ok(None) };
+    session.begun.1 = time(FIRST_SOURCE, "source_time of the first frame")?;
+    session.newest.1 = time(NEWEST_SOURCE, "source_time of the newest frame")?;
+    session.least_source = time(SOURCE_MIN, "min source_time")?;
+    session.ahead = time(AHEAD, "source_time ahead")?.zip(time(AHEAD, "receive_time of the source_time ahead")?);
+    let offset = Some(cursor.offset());
+    let count = cursor.u16("number of intervals")?;
+    let count = check_limit_at("number of intervals", offset, count.into(), INTERVALS_MAX)?;
     let (mut at, mut gap) = (session.range.unwrap_or_default().0, 0u64);
+    let highest = session.range.map(|(_, high)| high);
     for _ in 0..count {
-        let from = at.checked_add_unsigned(cursor.varint("interval").ok()?)?;
-        let to = from.checked_add_unsigned(cursor.varint("interval").ok()?)?;
-        gap = gap.wrapping_add(cursor.signed("gap").ok()? as u64);
-        session.range.filter(|(_, high)| to <= *high)?;
+        let begin = *cursor;
+        let beyond = || begin.invalid("interval", "beyond the highest sequence");
+        let from = at.checked_add_unsigned(cursor.varint("interval")?).ok_or_else(beyond)?;
+        let to = from.checked_add_unsigned(cursor.varint("length of an interval")?).ok_or_else(beyond)?;
+        gap = gap.wrapping_add(cursor.signed("gap of an interval")? as u64);
+        if highest.is_none_or(|high| to > high) {
+            return Err(beyond());
+        }
         session.missing.push(MissingRange { from, to, gap });
-        at = to.checked_add(1)?;
+        at = to.checked_add(1).ok_or_else(beyond)?;
     }
-    Some(session)
+    Ok(session)
 }

@@ -3,6 +3,7 @@ use std::collections::{HashMap, HashSet};
 use super::saved::SavedSequence;
 use super::session::INTERVALS_MAX;
 use super::*;
+use crate::bytes::Cursor;
 
 fn take(tracker: &mut SequenceTracker, wire: u64, stamps: Stamps, gap: u64) -> Judged {
     let judged = tracker.judge(wire, stamps.0, stamps.1);
@@ -161,7 +162,7 @@ fn a_state_that_is_cut_to_its_room_forgets_the_lowest() {
     for room in 0..=whole {
         let Some(bytes) = saved.encode_within(room) else { continue };
         assert!(bytes.len() <= room, "{room}");
-        let read = SavedSequence::decode(&bytes).expect("reads");
+        let read = SavedSequence::decode(&mut Cursor::new(&bytes)).expect("reads");
         let mut again = SequenceTracker::new(1 << 32);
         read.restore(&mut again);
         for n in 0..300u64 {
@@ -279,7 +280,7 @@ fn the_tracker_and_a_model_that_remembers_all_agree() {
             if random.u8(0..100) == 0 {
                 // A kill: recovery restores the state.
                 let mut again = SequenceTracker::new(modulus);
-                SavedSequence::decode(&saved).expect("reads").restore(&mut again);
+                SavedSequence::decode(&mut Cursor::new(&saved)).expect("reads").restore(&mut again);
                 for (judged, stamps) in &log {
                     again.restore(judged.sequence, judged.session, *stamps, 9);
                 }

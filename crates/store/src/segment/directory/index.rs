@@ -7,7 +7,7 @@ use super::BlockRef;
 use crate::bytes::FormatError;
 use crate::segment::file::block_ref;
 use crate::segment::pyramid::Extent;
-use crate::segment::{self, IndexEntries, LastBlocks, Outline, Trailer};
+use crate::segment::{self, IndexEntries, LastBlocks, Outline, Trailer, part_of};
 
 /// Max number of entries listed whole; a longer index is kept as an outline.
 const LISTED_MAX: usize = 4_096;
@@ -109,9 +109,9 @@ impl SegmentIndex {
             behind += bytes;
         }
         let place = |range: &Range<usize>| trailer.footer_offset + range.start as u64;
-        let entries = IndexEntries::open(&bytes[sections.index.clone()])?;
+        let entries = IndexEntries::open(part_of(bytes, &sections.index))?;
         if entries.left > listed_max() {
-            let outline = Outline::of(&bytes[sections.index.clone()])?;
+            let outline = Outline::of(part_of(bytes, &sections.index))?;
             index.listing = Listing::Outline(Arc::new(outline), place(&sections.index));
             index.last_at = sections.last.map(|last| (place(&last), last.len(), crc32c::crc32c(&bytes[last])));
             return Ok(index);
@@ -123,7 +123,8 @@ impl SegmentIndex {
         }
         listed.values_mut().for_each(Blocks::sort);
         index.listing = Listing::Whole(listed);
-        index.last = sections.last.map(|last| LastBlocks::read(&bytes[last], trailer.segment)).transpose()?;
+        let last = sections.last.map(|last| LastBlocks::read(part_of(bytes, &last), trailer.segment));
+        index.last = last.transpose()?;
         Ok(index)
     }
 

@@ -394,14 +394,17 @@ impl Work {
     pub(super) fn finish_output(&mut self, room: &Room) -> Result<(u64, Arc<Segment>), Stop> {
         let last = self.last_blocks(room.reserved_bytes);
         let places = Some((self.sources[0].places.0, self.sources[self.sources.len() - 1].places.1));
-        let Stage::Write(output) = std::mem::replace(&mut self.stage, Stage::Done) else {
+        // If the disk fails before the end, what was written is wasted.
+        let Stage::Write(output) = &mut self.stage else {
             return Err(Stop::Differs("nothing was written".to_owned()));
         };
-        let Output { mut file, pyramids, written_bytes, .. } = *output;
+        let Output { file, pyramids, written_bytes, .. } = &mut **output;
         let segment = file.segment().clone();
-        let flushed = file.flush()?.0;
-        let pyramids = pyramids.finish(|bytes| file.has_room_beside(bytes));
-        let written_bytes = written_bytes + flushed + file.finish(Beside { last: Some(last), places, pyramids })?;
+        *written_bytes += file.flush()?.0;
+        let pyramids = std::mem::take(pyramids).finish(|bytes| file.has_room_beside(bytes));
+        *written_bytes += file.finish(Beside { last: Some(last), places, pyramids })?;
+        let written_bytes = *written_bytes;
+        self.stage = Stage::Done;
         Ok((written_bytes, segment))
     }
 
