@@ -110,7 +110,7 @@ fn escapes_of_each_position() {
         (r#"m s="c:\dir\new" 5"#, "m", vec![("s", text(r"c:\dir\new"))]),
         ("m s=\"two\nlines\",v=1 5", "m", vec![("s", text("two\nlines")), ("v", Kept::f64(1.0))]),
         (r#"m s="",v=1"#, "m", vec![("s", text("")), ("v", Kept::f64(1.0))]),
-        (r#"m"x",t"=" v"=1"#, r#"m"x"{"t\""="\""}"#, vec![("v\"", Kept::f64(1.0))]),
+        (r#"m"x",t"=" v"=1"#, r#""m\"x\""{"t\""="\""}"#, vec![("v\"", Kept::f64(1.0))]),
         (r"m,a=b=c v=1", r#"m{a="b=c"}"#, vec![("v", Kept::f64(1.0))]),
         (r"m,z=1,a=2 v=1", "m{a=2,z=1}", vec![("v", Kept::f64(1.0))]),
     ] {
