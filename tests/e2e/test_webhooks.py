@@ -327,7 +327,7 @@ def test_what_waits_at_a_stop_is_sent_if_the_receiver_takes_it(servers: Any) -> 
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ('url = "ops.example"', "url must begin with http:// or https://"),
+        ('url = "ops.example"', "webhook.url: it must begin with http:// or https://"),
         ('url = "https://ops.example"\nca_file = "/nowhere/ca.pem"', "ca_file: /nowhere/ca.pem"),
         ('url = "https://ops.example"\ntoken_file = "/nowhere/token"', "token_file: /nowhere/token"),
     ],
