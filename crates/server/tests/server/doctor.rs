@@ -422,7 +422,8 @@ async fn a_time_without_a_server_is_told_and_so_is_a_wrong_clock() {
 async fn stray_times_in_1970_do_not_spoil_later_instants() {
     const BASE: u64 = 1_700_000_000_000_000_000;
     const STEP: u64 = 100_000_000;
-    let server = TestServer::with("[[channel]]\npattern = \"tank.*\"\nexpected_period_ms = 100.0\n").await;
+    // Without a period no silence is a gap, however long the requests take.
+    let server = TestServer::start().await;
     let frames =
         |range: std::ops::Range<u64>| range.map(|n| format!("tank p={n} {}\n", BASE + n * STEP)).collect::<String>();
     // Before, between and after good frames, one in seconds.
@@ -435,10 +436,9 @@ async fn stray_times_in_1970_do_not_spoil_later_instants() {
     let report = ask(BASE + 20 * STEP + 1).await;
     assert_eq!(causes(&report), [""; 0], "frames are all around it: {report:#}");
     let report = ask(BASE + 70 * STEP).await;
-    assert_eq!(causes(&report), ["silent"], "{report:#}");
+    assert_eq!(causes(&report), ["not_knowable"], "{report:#}");
     let hole = &report["findings"][0];
     assert_eq!((big(&hole["from"]), big(&hole["to"])), (BASE + 49 * STEP, BASE + 100 * STEP));
-    assert_eq!(big(&hole["count"]), 50);
     let report = ask(BASE - 3_600_000_000_000).await;
     assert_eq!(causes(&report), ["never_seen"], "{report:#}");
     assert_eq!(big(&report["findings"][0]["to"]), BASE, "{report:#}");
