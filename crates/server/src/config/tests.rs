@@ -406,6 +406,17 @@ fn each_wrong_entry_is_reported_once_with_its_line_column_and_key() {
 }
 
 #[test]
+fn a_list_that_is_too_long_is_reported_once() {
+    let list = |count: usize, entry: &dyn Fn(usize) -> String| (0..count).map(entry).collect::<String>();
+    let group = |n| format!("[[retention]]\nname = \"g{n}\"\nstreams = \"a{n}\"\n");
+    let webhook = |n| format!("[[webhook]]\nurl = \"http://ops{n}\"\n");
+    let derived = |n| format!("[[derived]]\nname = \"d{n}.x\"\ntrigger = \"a\"\nexpression = '\"a.v\"'\n");
+    assert_eq!(told(&list(40, &group)), ["1:3: retention: 40 groups; 32 at most"]);
+    assert_eq!(told(&list(18, &webhook)), ["1:3: webhook: 18 webhooks; 16 at most"]);
+    assert_eq!(told(&list(300, &derived)), ["1:3: derived: 300 derived channels; 256 at most"]);
+}
+
+#[test]
 fn texts_and_tags_that_no_stream_can_have_are_wrong() {
     let long = "u".repeat(65_536);
     let source = "[[source]]\nname = \"a\"\nkind = \"inetx\"\nlisten = \"127.0.0.1:1\"\n[[source.stream]]\nid = 1\n";

@@ -225,10 +225,13 @@ fn circle(needs: &[Vec<usize>], done: &[bool]) -> Vec<usize> {
 ///
 /// # Errors
 /// Returns the first invalid key, such as `derived[2].expression`, of one alone or of one together with those before
-/// it.
+/// it, or the list if it is too long.
 pub fn compile(tables: Vec<DerivedTable>) -> Result<Vec<Arc<Definition>>, KeyError> {
     let of =
         |at: usize, name: &str, error: KeyError| error.about(&format!("{name:?}")).below(&format!("derived[{at}]"));
+    if tables.len() > DERIVED_MAX {
+        return Err(KeyError::new("derived", format!("{} derived channels; {DERIVED_MAX} at most", tables.len())));
+    }
     let mut all = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {
         let name = table.name.clone();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use strongback_sources::KeyError;
+use strongback_store::model::limits::GROUPS_MAX;
 use strongback_store::{Keep, Pattern, RetentionGroup};
 
 use crate::instant;
@@ -99,8 +100,11 @@ impl RetentionTable {
 ///
 /// # Errors
 /// Returns the first invalid key, such as `retention[2].keep`, or the first group that is invalid together with those
-/// before it.
+/// before it, or the list if it is too long.
 pub fn compile(tables: Vec<RetentionTable>) -> Result<Vec<Retention>, KeyError> {
+    if tables.len() > GROUPS_MAX {
+        return Err(KeyError::new("retention", format!("{} groups; {GROUPS_MAX} at most", tables.len())));
+    }
     let mut all: Vec<Retention> = Vec::with_capacity(tables.len());
     let mut groups: Vec<RetentionGroup> = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {

@@ -81,6 +81,9 @@ pub const TAGS_MAX: usize = 1_024;
 /// Maximum bytes of the name of a retention group.
 pub const GROUP_NAME_BYTES_MAX: usize = 64;
 
+/// Maximum number of retention groups of a configuration: each may have an open segment.
+pub const GROUPS_MAX: usize = 32;
+
 /// Minimum rows for a block to carry statistics: below, decoding costs less than reading them.
 pub const STATISTICS_MIN_ROWS: usize = 64;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::limits::GROUP_NAME_BYTES_MAX;
+use crate::model::limits::{GROUP_NAME_BYTES_MAX, GROUPS_MAX};
 use crate::model::pattern::Pattern;
 
 /// Options for opening a store.
@@ -67,9 +67,6 @@ pub struct RetentionGroup {
     /// Maximum age of stored data, whatever `keep` says; `None` means that of the store.
     pub max_age: Option<Duration>,
 }
-
-/// Maximum number of groups of a configuration: each may have an open segment.
-const GROUPS_MAX: usize = 32;
 
 impl RetentionGroup {
     /// Checks that groups are valid together. Their sizes are compared with `max_bytes` when a store is opened.

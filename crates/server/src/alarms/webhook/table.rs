@@ -208,16 +208,15 @@ impl WebhookTable {
 /// Compiles all receivers.
 ///
 /// # Errors
-/// Returns the first invalid key, such as `webhook[2].url`, including the name of a second receiver of this name, and
-/// a receiver too many.
+/// Returns the first invalid key, such as `webhook[2].url`, including the name of a second receiver of this name, or
+/// the list if it is too long.
 pub fn compile(tables: Vec<WebhookTable>) -> Result<Vec<Receiver>, KeyError> {
-    let count = tables.len();
-    let mut receivers: Vec<Receiver> = Vec::with_capacity(count);
+    if tables.len() > RECEIVERS_MAX {
+        return wrong("webhook", format!("{} webhooks; {RECEIVERS_MAX} at most", tables.len()));
+    }
+    let mut receivers: Vec<Receiver> = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {
         let path = format!("webhook[{at}]");
-        if at == RECEIVERS_MAX {
-            return wrong(path, format!("{count} webhooks; {RECEIVERS_MAX} at most"));
-        }
         let name = table.name();
         let receiver =
             table.compile().and_then(|receiver| match receivers.iter().any(|other| other.name == receiver.name) {
