@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use kit::*;
 use strongback_store::inspect::{Depth, inspect};
@@ -23,6 +24,18 @@ fn create(path: &Path, fixed: &FixedOptions) -> Result<Store, OpenError> {
 
 fn try_open(path: &Path) -> Result<Store, OpenError> {
     Store::open(path, StoreOptions::default(), T0)
+}
+
+/// Opens a store that was just dropped. A child that another test starts holds copies of its files until it runs its
+/// own program, and the lock with them.
+fn open_again(path: &Path) -> Store {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match try_open(path) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            opened => return opened.expect("opened again"),
+        }
+    }
 }
 
 fn stream(store: &Store, name: &str, channels: usize) -> StreamId {
@@ -101,7 +114,7 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
         if laps % 2 == 0 {
             // A cut: everything that was acknowledged is there.
             drop(store);
-            store = try_open(&path).expect("opened again");
+            store = open_again(&path);
             assert!(!store.recovery().clean && store.recovery().torn_bytes == 0);
         }
         let present = rows(&store, s, channels);
@@ -129,7 +142,7 @@ fn goes_round(size_bytes: u64, channels: usize, times: u64) {
     assert!(counted <= next - first && counted * 10 > (next - first) * 8, "{counted} of {}", next - first);
     assert!(found.to_string().contains("slots of"), "{found}");
     // What the close sealed may have needed a slot.
-    let present = rows(&try_open(&path).expect("opened again"), s, channels);
+    let present = rows(&open_again(&path), s, channels);
     assert!(
         present.end == next && (present.start - first) * 8 * (channels as u64) <= slot_bytes,
         "{present:?}, {first}"
