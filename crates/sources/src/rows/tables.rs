@@ -68,7 +68,7 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
         ));
     };
     let has = |wanted: &str| cells.iter().any(|(text, _)| text.trim().eq_ignore_ascii_case(wanted));
-    let one_a_row = has("channel") && has("value");
+    let (one_a_row, names_streams) = (has("channel") && has("value"), has("stream"));
     let mut roles: Vec<Role> = Vec::new();
     for (at, (text, place)) in cells.iter().enumerate() {
         let (name, column_unit) = name_and_unit(text);
@@ -86,7 +86,7 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
         };
         // Channels of two streams can have one full name. Then each row names its stream.
         let twice = roles.iter().any(|other| match (other, &role) {
-            (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => !has("stream") && other == name,
+            (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => !names_streams && other == name,
             (Role::Stream, Role::Stream) | (Role::Gap, Role::Gap) => true,
             (Role::Name, Role::Name) | (Role::Value, Role::Value) => true,
             _ => false,

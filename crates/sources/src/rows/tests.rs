@@ -539,7 +539,7 @@ fn arrays_come_as_lists_and_go_out_as_lists() {
     assert!(sink.frames("b")[0].contains("F64"), "{:?}", sink.frames("b"));
 }
 
-/// Appends a frame with one text for each stream and channel, `stream channel` in its own words.
+/// Creates a store with one frame in each stream, whose channels hold different numbers.
 fn odd_store(streams: &[(StreamKey, &[&str])]) -> StoreSink {
     let sink = StoreSink::new();
     for (key, names) in streams {
