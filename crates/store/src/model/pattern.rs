@@ -95,7 +95,7 @@ impl Pattern {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(PatternError::TooLong { size_bytes: text.len() });
         }
-        let (name, braces) = match first_brace(text) {
+        let (name, braces) = match unescaped(outside_quotes(text), b'{') {
             Some(open) if text.ends_with('}') && open + 1 < text.len() => {
                 (&text[..open], Some(&text[open + 1..text.len() - 1]))
             }
@@ -194,15 +194,14 @@ pub(crate) fn matching_of(
     Ok(found)
 }
 
-/// Returns the offset of the first brace that is neither preceded by `\` nor in a table or channel in quotes.
-fn first_brace(text: &str) -> Option<usize> {
+/// Returns the offset of the first `wanted` byte that is not preceded by `\`.
+fn unescaped(mut bytes: impl Iterator<Item = (usize, u8)>, wanted: u8) -> Option<usize> {
     let mut is_escaped = false;
-    let mut bytes = outside_quotes(text).filter(|(_, byte)| {
+    bytes.find_map(|(at, byte)| {
         let is_literal = is_escaped;
-        is_escaped = !is_literal && *byte == b'\\';
-        !is_literal && *byte == b'{'
-    });
-    bytes.next().map(|(at, _)| at)
+        is_escaped = !is_literal && byte == b'\\';
+        (!is_literal && byte == wanted).then_some(at)
+    })
 }
 
 /// Splits a text at each `sign` that is neither preceded by `\` nor within the quotes of a tag or value.
@@ -248,17 +247,6 @@ fn put_glyphs(out: &mut Vec<Glyph>, glob: &str) {
     }
 }
 
-/// Returns the offset of the first dot that is not preceded by `\`, or the length of the text.
-fn part_end(text: &str) -> usize {
-    let mut is_escaped = false;
-    let is_end = |byte: u8| {
-        let is_literal = is_escaped;
-        is_escaped = !is_literal && byte == b'\\';
-        !is_literal && byte == b'.'
-    };
-    text.bytes().position(is_end).unwrap_or(text.len())
-}
-
 /// Returns the glyphs of a table and channel. Either may be in quotes.
 fn name_glyphs(name: &str) -> Vec<Glyph> {
     let mut out = Vec::with_capacity(name.len());
@@ -270,7 +258,7 @@ fn name_glyphs(name: &str) -> Vec<Glyph> {
                 left = rest;
             }
             _ => {
-                let end = part_end(left);
+                let end = unescaped(left.bytes().enumerate(), b'.').unwrap_or(left.len());
                 put_glyphs(&mut out, &left[..end]);
                 left = &left[end..];
             }

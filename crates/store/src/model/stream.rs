@@ -72,7 +72,7 @@ impl StreamKey {
 
     fn name_of(&self, channel: &str, is_plain: bool) -> String {
         let mut name = String::with_capacity(self.table.len() + channel.len() + 1);
-        put_word(&mut name, &self.table, is_plain_part(&self.table));
+        put_part(&mut name, &self.table);
         name.push('.');
         put_word(&mut name, channel, is_plain);
         self.write_tags(&mut name);
@@ -82,7 +82,7 @@ impl StreamKey {
     /// Returns the channel that a full name of this stream names, or `None` if the name is not one of this stream.
     pub fn channel_of(&self, name: &str) -> Option<String> {
         let mut table = String::new();
-        put_word(&mut table, &self.table, is_plain_part(&self.table));
+        put_part(&mut table, &self.table);
         let mut tags = String::new();
         self.write_tags(&mut tags);
         // Earlier versions did not quote tables and channels.
@@ -141,7 +141,7 @@ impl StreamKey {
 impl fmt::Display for StreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut name = String::with_capacity(self.table.len());
-        put_word(&mut name, &self.table, is_plain_part(&self.table));
+        put_part(&mut name, &self.table);
         self.write_tags(&mut name);
         f.write_str(&name)
     }
@@ -155,6 +155,11 @@ pub(crate) fn is_plain_part(part: &str) -> bool {
 /// Returns whether a tag or value is printed without quotes.
 fn is_plain_word(word: &str) -> bool {
     !word.is_empty() && word.trim() == word && !word.contains([',', '=', '{', '}', '"', '\\'])
+}
+
+/// Appends a table or channel to a name.
+fn put_part(out: &mut String, part: &str) {
+    put_word(out, part, is_plain_part(part));
 }
 
 /// Appends a part of a name, plain or in quotes.
@@ -466,7 +471,6 @@ mod tests {
             assert_eq!(StreamKey::parse(&key.to_string()), key, "{key}");
             names.insert(key.to_string());
         }
-        // Those that are there twice: `t.u{k=…}`, which is also made by the second form, and tables of the third.
         let different = words.len() * words.len() * 3 + words.len();
         assert_eq!(names.len(), different);
     }

@@ -1,4 +1,4 @@
-//! Records that are cut or invalid: whoever reads them names the field and its offset.
+//! Cut and invalid records: their errors name the field and its offset.
 
 use std::path::Path;
 
