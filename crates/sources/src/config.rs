@@ -23,6 +23,25 @@ impl KeyError {
         KeyError { path: path.into(), reason: reason.into() }
     }
 
+    /// Returns an error of the key at `path` as a result.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, KeyError> {
+        Err(KeyError::new(path, reason))
+    }
+
+    /// Checks the length of the list at `path`, whose entries are called `things`.
+    ///
+    /// # Errors
+    /// If it has more than `max` entries.
+    pub fn check_count(path: impl Into<String>, count: usize, max: usize, things: &str) -> Result<(), KeyError> {
+        match count > max {
+            true => KeyError::wrong(path, format!("{count} {things}; {max} at most")),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the error with a reason that begins with what it is about, such as the name of a limit.
     pub fn about(self, subject: &str) -> Self {
         KeyError { reason: format!("{subject}: {}", self.reason), ..self }

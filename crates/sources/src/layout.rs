@@ -485,9 +485,7 @@ impl ChannelConfig {
 
 /// Checks the tags of the stream at `path`.
 pub(crate) fn check_tags(tags: &BTreeMap<String, String>, path: &str) -> Result<(), KeyError> {
-    if tags.len() > STREAM_TAGS_MAX {
-        return Err(KeyError::new(format!("{path}.tags"), format!("{} tags; {STREAM_TAGS_MAX} at most", tags.len())));
-    }
+    KeyError::check_count(format!("{path}.tags"), tags.len(), STREAM_TAGS_MAX, "tags")?;
     for (key, value) in tags {
         check_name(key, &format!("{path}.tags"))?;
         check_name(value, &format!("{path}.tags.{key}"))?;
@@ -651,8 +649,5 @@ pub(crate) fn check_table(name: &str, path: &str) -> Result<(), KeyError> {
 /// # Errors
 /// If the text is too long.
 pub fn check_text(text: &str, path: &str) -> Result<(), KeyError> {
-    match text.len() > TEXT_BYTES_MAX {
-        true => Err(KeyError::new(path, format!("{} bytes; {TEXT_BYTES_MAX} at most", text.len()))),
-        false => Ok(()),
-    }
+    KeyError::check_count(path, text.len(), TEXT_BYTES_MAX, "bytes")
 }

@@ -229,9 +229,7 @@ fn circle(needs: &[Vec<usize>], done: &[bool]) -> Vec<usize> {
 pub fn compile(tables: Vec<DerivedTable>) -> Result<Vec<Arc<Definition>>, KeyError> {
     let of =
         |at: usize, name: &str, error: KeyError| error.about(&format!("{name:?}")).below(&format!("derived[{at}]"));
-    if tables.len() > DERIVED_MAX {
-        return Err(KeyError::new("derived", format!("{} derived channels; {DERIVED_MAX} at most", tables.len())));
-    }
+    KeyError::check_count("derived", tables.len(), DERIVED_MAX, "derived channels")?;
     let mut all = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {
         let name = table.name.clone();

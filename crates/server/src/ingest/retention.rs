@@ -102,9 +102,7 @@ impl RetentionTable {
 /// Returns the first invalid key, such as `retention[2].keep`, or the first group that is invalid together with those
 /// before it, or the list if it is too long.
 pub fn compile(tables: Vec<RetentionTable>) -> Result<Vec<Retention>, KeyError> {
-    if tables.len() > GROUPS_MAX {
-        return Err(KeyError::new("retention", format!("{} groups; {GROUPS_MAX} at most", tables.len())));
-    }
+    KeyError::check_count("retention", tables.len(), GROUPS_MAX, "groups")?;
     let mut all: Vec<Retention> = Vec::with_capacity(tables.len());
     let mut groups: Vec<RetentionGroup> = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {

@@ -232,10 +232,6 @@ impl Serialize for Rule {
     }
 }
 
-fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, KeyError> {
-    Err(KeyError::new(path, reason))
-}
-
 impl LimitTable {
     /// Returns the name of the limit.
     fn name(&self) -> String {
@@ -254,7 +250,7 @@ impl LimitTable {
     /// Returns the first invalid key, with its path in the table.
     pub fn compile(self) -> Result<Rule, KeyError> {
         if self.channels.is_empty() {
-            return wrong("channels", "[\"pattern\", …] is needed");
+            return KeyError::wrong("channels", "[\"pattern\", …] is needed");
         }
         let mut channels = Vec::new();
         for (at, pattern) in self.channels.iter().enumerate() {
@@ -262,22 +258,22 @@ impl LimitTable {
             channels.push(pattern.map_err(|error| KeyError::new(format!("channels[{at}]"), error.to_string()))?);
         }
         if self.levels().next().is_none() && self.stale_ms.is_none() && self.rate_hz.is_none() {
-            return wrong("", "it needs watch, warning, critical, stale_ms or rate_hz");
+            return KeyError::wrong("", "it needs watch, warning, critical, stale_ms or rate_hz");
         }
         self.check_bounds()?;
         let ns = |key: &str, ms: f64, min: f64| match ms >= min && ms <= 86_400_000.0 * 365.0 {
             true => Ok((ms * 1e6) as i64),
-            false => wrong(key, format!("{ms} is not within {min} and a year")),
+            false => KeyError::wrong(key, format!("{ms} is not within {min} and a year")),
         };
         let stale = match (self.stale_ms, self.stale) {
-            (None, Some(_)) => return wrong("stale", "it needs stale_ms"),
-            (_, Some(Level::Normal)) => return wrong("stale", "it is watch, warning or critical"),
+            (None, Some(_)) => return KeyError::wrong("stale", "it needs stale_ms"),
+            (_, Some(Level::Normal)) => return KeyError::wrong("stale", "it is watch, warning or critical"),
             (ms, level) => ms
                 .map(|ms| ns("stale_ms", ms, 1.0).map(|after| (after, level.unwrap_or(Level::Warning))))
                 .transpose()?,
         };
         if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
-            return wrong("while.is", "[states] are needed");
+            return KeyError::wrong("while.is", "[states] are needed");
         }
         Ok(Rule {
             channels,
@@ -296,20 +292,18 @@ impl LimitTable {
     fn check_bounds(&self) -> Result<(), KeyError> {
         for (level, bounds) in self.levels() {
             if *bounds == Bounds::default() {
-                return wrong(level, "it needs low, high or is");
+                return KeyError::wrong(level, "it needs low, high or is");
             }
-            if bounds.is.len() > STATES_MAX {
-                return wrong(format!("{level}.is"), format!("{} states; {STATES_MAX} at most", bounds.is.len()));
-            }
+            KeyError::check_count(format!("{level}.is"), bounds.is.len(), STATES_MAX, "states")?;
             for (key, bound) in [("low", bounds.low), ("high", bounds.high)] {
                 if let Some(bound) = bound.filter(|bound| !bound.is_finite()) {
-                    return wrong(format!("{level}.{key}"), format!("{bound} is not finite"));
+                    return KeyError::wrong(format!("{level}.{key}"), format!("{bound} is not finite"));
                 }
             }
             if let (Some(low), Some(high)) = (bounds.low, bounds.high)
                 && low >= high
             {
-                return wrong(format!("{level}.low"), format!("{low} is not below high = {high}"));
+                return KeyError::wrong(format!("{level}.low"), format!("{low} is not below high = {high}"));
             }
         }
         // A worse level must be further out.
@@ -318,17 +312,17 @@ impl LimitTable {
                 if let (Some(a), Some(b)) = (of_less.high, of_more.high)
                     && a > b
                 {
-                    return wrong(format!("{more}.high"), format!("{b} is below {less}.high = {a}"));
+                    return KeyError::wrong(format!("{more}.high"), format!("{b} is below {less}.high = {a}"));
                 }
                 if let (Some(a), Some(b)) = (of_less.low, of_more.low)
                     && a < b
                 {
-                    return wrong(format!("{more}.low"), format!("{b} is above {less}.low = {a}"));
+                    return KeyError::wrong(format!("{more}.low"), format!("{b} is above {less}.low = {a}"));
                 }
             }
         }
         if !(self.hysteresis >= 0.0 && self.hysteresis.is_finite()) {
-            return wrong("hysteresis", format!("{} is not 0 or more", self.hysteresis));
+            return KeyError::wrong("hysteresis", format!("{} is not 0 or more", self.hysteresis));
         }
         for (level, bounds) in self.levels() {
             // Both bounds move inwards by it: beyond half the width, no value between them would clear both.
@@ -340,7 +334,7 @@ impl LimitTable {
                     "{hysteresis} is more than half of the width of {level}, {low} to {high}: no value would be well \
                      again"
                 );
-                return wrong("hysteresis", why);
+                return KeyError::wrong("hysteresis", why);
             }
         }
         Ok(())
@@ -351,27 +345,27 @@ impl LimitTable {
         let Some(RateTable { low, high }) = self.rate_hz else {
             return match (self.rate, self.rate_window_ms) {
                 (None, None) => Ok(None),
-                (Some(_), _) => wrong("rate", "it needs rate_hz"),
-                (None, Some(_)) => wrong("rate_window_ms", "it needs rate_hz"),
+                (Some(_), _) => KeyError::wrong("rate", "it needs rate_hz"),
+                (None, Some(_)) => KeyError::wrong("rate_window_ms", "it needs rate_hz"),
             };
         };
-        let Some(lowest) = low.or(high) else { return wrong("rate_hz", "it needs low or high") };
+        let Some(lowest) = low.or(high) else { return KeyError::wrong("rate_hz", "it needs low or high") };
         for (key, bound) in [("low", low), ("high", high)] {
             if let Some(bound) = bound.filter(|bound| !(*bound > 0.0 && bound.is_finite())) {
-                return wrong(format!("rate_hz.{key}"), format!("{bound} is not above 0"));
+                return KeyError::wrong(format!("rate_hz.{key}"), format!("{bound} is not above 0"));
             }
         }
         if let (Some(low), Some(high)) = (low, high)
             && low >= high
         {
-            return wrong("rate_hz.low", format!("{low} is not below high = {high}"));
+            return KeyError::wrong("rate_hz.low", format!("{low} is not below high = {high}"));
         }
         let window_ms = self.rate_window_ms.unwrap_or((10_000.0 / lowest).clamp(1_000.0, RATE_WINDOW_MS_MAX));
         if !(10.0..=RATE_WINDOW_MS_MAX).contains(&window_ms) {
-            return wrong("rate_window_ms", format!("{window_ms} is not within 10 and a day"));
+            return KeyError::wrong("rate_window_ms", format!("{window_ms} is not within 10 and a day"));
         }
         let level = match self.rate {
-            Some(Level::Normal) => return wrong("rate", "it is watch, warning or critical"),
+            Some(Level::Normal) => return KeyError::wrong("rate", "it is watch, warning or critical"),
             level => level.unwrap_or(Level::Warning),
         };
         Ok(Some(RateBounds::new(low, high, (window_ms * 1e6) as i64, level)))
@@ -389,7 +383,7 @@ pub fn compile(tables: Vec<LimitTable>) -> Result<Vec<Rule>, KeyError> {
         let name = table.name();
         let rule = table.compile().and_then(|rule| match names.insert(rule.name.clone()) {
             true => Ok(rule),
-            false => wrong("name", "two have this name"),
+            false => KeyError::wrong("name", "two have this name"),
         });
         rules.push(rule.map_err(|error| error.about(&format!("limit {name:?}")).below(&format!("limit[{at}]")))?);
     }

@@ -95,10 +95,6 @@ impl std::fmt::Debug for Receiver {
     }
 }
 
-fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, KeyError> {
-    Err(KeyError::new(path, reason))
-}
-
 /// Parses the URL of a receiver.
 ///
 /// # Errors
@@ -106,17 +102,17 @@ fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, Key
 fn parse_url(text: &str) -> Result<Uri, KeyError> {
     let url: Uri = text.parse().map_err(|error| KeyError::new("url", format!("{error}")))?;
     let (Some("http" | "https"), Some(authority)) = (url.scheme_str(), url.authority()) else {
-        return wrong("url", "it must begin with http:// or https:// and a host");
+        return KeyError::wrong("url", "it must begin with http:// or https:// and a host");
     };
     if authority.as_str().contains('@') {
-        return wrong("url", "a name and a password belong into headers or token_file");
+        return KeyError::wrong("url", "a name and a password belong into headers or token_file");
     }
     if authority.host().is_empty() {
-        return wrong("url", "it has no host");
+        return KeyError::wrong("url", "it has no host");
     }
     let port = authority.as_str().get(authority.host().len()..).and_then(|rest| rest.strip_prefix(':'));
     if let Some(port) = port.filter(|port| !port.is_empty() && port.parse::<u16>().is_err()) {
-        return wrong("url", format!("port {port} is not within 0 to 65535"));
+        return KeyError::wrong("url", format!("port {port} is not within 0 to 65535"));
     }
     Ok(url)
 }
@@ -137,28 +133,28 @@ impl WebhookTable {
         let url = parse_url(&self.url)?;
         let name = self.name().unwrap_or_default();
         if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-            return wrong("name", "it must have 1 to 100 characters");
+            return KeyError::wrong("name", "it must have 1 to 100 characters");
         }
         if self.ca_file.is_some() && url.scheme_str() == Some("http") {
-            return wrong("ca_file", "it is for https alone");
+            return KeyError::wrong("ca_file", "it is for https alone");
         }
         let headers = self.compile_headers()?;
         let level = match self.level {
-            Some(Level::Normal) => return wrong("level", "it is watch, warning or critical"),
+            Some(Level::Normal) => return KeyError::wrong("level", "it is watch, warning or critical"),
             level => level.unwrap_or(Level::Watch),
         };
         let steps = self.steps.unwrap_or_else(|| STEPS.map(str::to_owned).to_vec());
         if let Some((at, step)) = steps.iter().enumerate().find(|(_, step)| !STEPS.contains(&step.as_str())) {
-            return wrong(format!("steps[{at}]"), format!("{step:?} is none of {}", STEPS.join(", ")));
+            return KeyError::wrong(format!("steps[{at}]"), format!("{step:?} is none of {}", STEPS.join(", ")));
         }
         if steps.is_empty() {
-            return wrong("steps", "it is empty: nothing would ever be sent");
+            return KeyError::wrong("steps", "it is empty: nothing would ever be sent");
         }
         let within = |key, value: Option<u64>, default: u64, range: RangeInclusive<u64>| {
             let value = value.unwrap_or(default);
             match range.contains(&value) {
                 true => Ok(value),
-                false => wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
+                false => KeyError::wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
             }
         };
         let ms = |key, value, default, range| within(key, value, default, range).map(Duration::from_millis);
@@ -178,27 +174,25 @@ impl WebhookTable {
     }
 
     fn compile_headers(&self) -> Result<HeaderMap, KeyError> {
-        if self.headers.len() > HEADERS_MAX {
-            return wrong("headers", format!("{} headers; {HEADERS_MAX} at most", self.headers.len()));
-        }
+        KeyError::check_count("headers", self.headers.len(), HEADERS_MAX, "headers")?;
         let mut headers = HeaderMap::new();
         for (key, value) in &self.headers {
             let path = format!("headers.{key}");
             let Ok(header) = key.parse::<HeaderName>() else {
-                return wrong(path, format!("{key:?} is not a valid header name"));
+                return KeyError::wrong(path, format!("{key:?} is not a valid header name"));
             };
             if OWN_HEADERS.contains(&header.as_str()) {
-                return wrong(path, format!("{key} is not yours to set"));
+                return KeyError::wrong(path, format!("{key} is not yours to set"));
             }
             if header.as_str() == "authorization" && self.token_file.is_some() {
-                return wrong(path, "Authorization and token_file are one too many");
+                return KeyError::wrong(path, "Authorization and token_file are one too many");
             }
             let Ok(mut value) = value.parse::<HeaderValue>() else {
-                return wrong(path, format!("the value of {key} has characters that cannot be"));
+                return KeyError::wrong(path, format!("the value of {key} has characters that cannot be"));
             };
             value.set_sensitive(true);
             if headers.insert(header, value).is_some() {
-                return wrong(path, format!("{key} is there twice"));
+                return KeyError::wrong(path, format!("{key} is there twice"));
             }
         }
         Ok(headers)
@@ -211,16 +205,14 @@ impl WebhookTable {
 /// Returns the first invalid key, such as `webhook[2].url`, including the name of a second receiver of this name, or
 /// the list if it is too long.
 pub fn compile(tables: Vec<WebhookTable>) -> Result<Vec<Receiver>, KeyError> {
-    if tables.len() > RECEIVERS_MAX {
-        return wrong("webhook", format!("{} webhooks; {RECEIVERS_MAX} at most", tables.len()));
-    }
+    KeyError::check_count("webhook", tables.len(), RECEIVERS_MAX, "webhooks")?;
     let mut receivers: Vec<Receiver> = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {
         let path = format!("webhook[{at}]");
         let name = table.name();
         let receiver =
             table.compile().and_then(|receiver| match receivers.iter().any(|other| other.name == receiver.name) {
-                true => wrong("name", "two have this name"),
+                true => KeyError::wrong("name", "two have this name"),
                 false => Ok(receiver),
             });
         let of_table = |error: KeyError| match &name {
