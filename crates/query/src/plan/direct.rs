@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator}
 use strongback_store::{Stream, View};
 
 use crate::error::QueryError;
-use crate::sql::value::time_text;
+use crate::sql::value::cast_time;
 use crate::system::catalog::Tables;
 use crate::table::StoreTable;
 use crate::table::column::{ColumnSource, TableColumn, floor_micros, timestamp_type};
@@ -439,11 +439,7 @@ fn is_time_text(value: &ScalarValue) -> bool {
 }
 
 fn literal_micros(value: &ScalarValue) -> Option<Instant> {
-    let read = match value.try_as_str().flatten() {
-        Some(text) => ScalarValue::from(&*time_text(text).ok()?).cast_to(&timestamp_type()),
-        None => value.cast_to(&timestamp_type()),
-    };
-    match read.ok()? {
+    match cast_time(value, &timestamp_type()).ok()? {
         ScalarValue::TimestampMicrosecond(Some(value), _) => Some(Instant::Literal(value)),
         _ => None,
     }

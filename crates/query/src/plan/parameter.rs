@@ -10,7 +10,7 @@ use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
 use crate::sql::constant;
-use crate::sql::value::{check_float, time_text};
+use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
 
@@ -213,10 +213,8 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, 
             let kind = DataType::Decimal128(38, scale);
             ScalarValue::from(trimmed).cast_to(&kind).map_err(|_| invalid("numeric"))?
         }
-        Type::TIMESTAMPTZ => ScalarValue::from(&*time_text(trimmed)?).cast_to(&timestamp_type())?,
-        Type::TIMESTAMP => {
-            ScalarValue::from(&*time_text(trimmed)?).cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None))?
-        }
+        Type::TIMESTAMPTZ => cast_time(&ScalarValue::from(trimmed), &timestamp_type())?,
+        Type::TIMESTAMP => cast_time(&ScalarValue::from(trimmed), &DataType::Timestamp(TimeUnit::Microsecond, None))?,
         Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
         _ => ScalarValue::from(text),
     })

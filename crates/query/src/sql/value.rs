@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
+use datafusion::arrow::datatypes;
+use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, Expr, Statement, TypedString, Value, ValueWithSpan};
 
 use crate::error::{QueryError, sqlstate};
@@ -141,6 +144,17 @@ pub(crate) fn time_text(text: &str) -> Result<Cow<'_, str>, QueryError> {
             let exact = zone(written)?;
             Ok(if exact == written { Cow::Borrowed(text) } else { Cow::Owned(format!("{local} {exact}")) })
         }
+    }
+}
+
+/// Casts a constant to a time type. Text is checked as by [`time_text`].
+///
+/// # Errors
+/// If the text is wrong as [`time_text`] says, or is no time.
+pub(crate) fn cast_time(value: &ScalarValue, kind: &datatypes::DataType) -> Result<ScalarValue, DataFusionError> {
+    match value.try_as_str().flatten() {
+        Some(text) => ScalarValue::from(&*time_text(text).map_err(QueryError::into_datafusion)?).cast_to(kind),
+        None => value.cast_to(kind),
     }
 }
 

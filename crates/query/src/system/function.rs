@@ -25,7 +25,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions::large::LARGE_BYTES;
 use crate::running::clock::now_ns;
 use crate::sql::setting::SharedSettings;
-use crate::sql::value::time_text;
+use crate::sql::value::cast_time;
 use crate::system::SystemRows;
 use crate::system::state::{StateRow, state};
 use crate::system::tables::{int8, micros, text};
@@ -91,21 +91,13 @@ fn literal_time_ns(expr: &Expr) -> Result<i64> {
     match value {
         ScalarValue::Int64(Some(time_ns)) => Ok(*time_ns),
         ScalarValue::TimestampNanosecond(Some(time_ns), _) => Ok(*time_ns),
-        other => match time_value(other)?.cast_to(&timestamp_type())? {
+        other => match cast_time(other, &timestamp_type())? {
             // Includes the whole microsecond: a time read from SQL is floored, and its frame must be included.
             ScalarValue::TimestampMicrosecond(Some(time_us), _) => {
                 time_us.checked_mul(1_000).and_then(|t| t.checked_add(999)).ok_or_else(out_of_range)
             }
             _ => Err(out_of_range()),
         },
-    }
-}
-
-/// Returns a value as it is read as a time: text is checked.
-fn time_value(value: &ScalarValue) -> Result<ScalarValue> {
-    match value.try_as_str().flatten() {
-        Some(text) => Ok(ScalarValue::from(&*time_text(text).map_err(QueryError::into_datafusion)?)),
-        None => Ok(value.clone()),
     }
 }
 
