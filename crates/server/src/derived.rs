@@ -159,15 +159,22 @@ impl Derived {
         all.into_iter().map(|(definition, entry)| (definition.path(), entry.version)).collect()
     }
 
-    /// Returns the status of a derived channel.
-    pub fn status(&self, name: &str) -> Option<DerivedStatus> {
-        self.status.lock().get(name).cloned()
+    /// Returns the status of a version of a derived channel.
+    pub fn status(&self, name: &str, version: u32) -> Option<DerivedStatus> {
+        if let Some(why) = self.book.lock().unfit().get(name) {
+            let mut status = DerivedStatus::new(version);
+            status.never(why);
+            return Some(status);
+        }
+        self.status.lock().get(name).filter(|status| status.version == version).cloned()
     }
 
     /// Returns the failing derived channels, each with its problem.
     pub fn troubles(&self) -> Vec<(String, String)> {
+        let unfit = self.book.lock().unfit().clone();
         let status = self.status.lock();
-        status.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now_ns())?))).collect()
+        let failing = status.iter().filter_map(|(name, status)| Some((name.clone(), status.trouble(now_ns())?)));
+        unfit.into_iter().chain(failing).collect()
     }
 
     /// Starts the thread, which ends when the server stops.

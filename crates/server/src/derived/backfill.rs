@@ -80,8 +80,7 @@ impl Drop for BackfillSeat {
 /// Returns why it does not start.
 pub fn start(host: BackfillHost, name: &str, span: Range<i64>, late: bool) -> Result<String, StartError> {
     let seat = BackfillSeat::take().ok_or(StartError::Busy)?;
-    let found = host.derived.book().find(name);
-    let (definition, entry) = found.ok_or_else(|| BookError::Unknown(name.to_owned()))?;
+    let (definition, entry) = host.derived.book().find(name)?;
     let versions = host.derived.versions();
     let all = Past::all(&definition, &entry, &host.ingest.store().catalog(), |path| versions.get(path).copied())?;
     let version = host.derived.book().begin_backfill(name, span.start, span.end, late)?;

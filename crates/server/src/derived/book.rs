@@ -1,7 +1,7 @@
 //! Definitions of derived channels and their versions, saved in a file next to the store.
 
 use std::collections::BTreeMap;
-use std::io::{Error, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,6 +75,8 @@ pub struct Definitions {
     entries: BTreeMap<String, DerivedEntry>,
     /// Compiled definitions of the entries in force, each after those it depends on.
     in_force: Vec<Arc<Definition>>,
+    /// Entries of the file that cannot be in force, by name, each with the reason.
+    unfit: BTreeMap<String, String>,
     file: PathBuf,
     /// Counter that rises with each change.
     pub changes: u64,
@@ -91,6 +93,9 @@ pub enum BookError {
         /// Its invalid key.
         error: KeyError,
     },
+    /// Saved definition that cannot be in force.
+    #[error("it is not in force: {0}")]
+    Unfit(String),
     /// Unknown name.
     #[error("there is no derived channel {0:?}")]
     Unknown(String),
@@ -108,11 +113,12 @@ pub enum BookError {
 }
 
 impl Definitions {
-    /// Reads the file next to a store, and applies the configuration.
+    /// Reads the file next to a store, and applies the configuration. Definitions of the file that are invalid, alone
+    /// or together with those of the configuration, are kept but not in force.
     ///
     /// # Errors
-    /// Returns an error if the file is malformed or cannot be read or written, or its definitions are invalid together
-    /// with those of the configuration.
+    /// Returns an error if the file is malformed or cannot be read or written, or the definitions of the configuration
+    /// are invalid together.
     pub fn open(folder: &Path, configured: &[Arc<Definition>], now: i64) -> Result<Definitions, BookError> {
         let file = folder.join(FILE);
         let failed = |source| BookError::File { file: file.display().to_string(), source };
@@ -128,19 +134,25 @@ impl Definitions {
                 "interrupted".clone_into(&mut backfill.state);
             }
         }
-        let mut all: Vec<Arc<Definition>> = Vec::new();
+        let mut saved: Vec<Arc<Definition>> = Vec::new();
+        let mut unfit = BTreeMap::new();
         for (name, entry) in &mut entries {
             if configured.iter().any(|definition| definition.table.name == *name) {
                 continue;
             }
             entry.removed |= entry.configured;
             if !entry.removed {
-                let invalid = |error| failed(Error::new(ErrorKind::InvalidData, format!("{name:?}: {error}")));
-                all.push(Arc::new(entry.definition.clone().parse().map_err(invalid)?));
+                match entry.definition.clone().parse() {
+                    Ok(definition) => saved.push(Arc::new(definition)),
+                    Err(error) => _ = unfit.insert(name.clone(), error.to_string()),
+                }
             }
         }
-        all.extend_from_slice(configured);
-        let mut book = Definitions { entries, in_force: ordered(&all)?, file, changes: 1 };
+        let mut book = Definitions { entries, in_force: ordered(configured)?, unfit, file, changes: 1 };
+        book.add_saved(saved);
+        for (name, why) in &book.unfit {
+            tracing::error!("derived channel {name:?} is not in force: {why} ({})", book.file.display());
+        }
         // Changed at once, because the definitions of another configuration may not fit some of these.
         let changed = configured.iter().filter(|definition| book.update(definition, true, now)).map(name_of).collect();
         book.renew_users(changed, now);
@@ -150,16 +162,49 @@ impl Definitions {
         Ok(book)
     }
 
+    /// Puts definitions of the file in force, except those that are invalid together with the others.
+    fn add_saved(&mut self, saved: Vec<Arc<Definition>>) {
+        let all: Vec<_> = self.in_force.iter().chain(&saved).cloned().collect();
+        if let Ok(in_force) = ordered(&all) {
+            self.in_force = in_force;
+            return;
+        }
+        for definition in saved {
+            match self.ordered_with(&definition) {
+                Ok(in_force) => self.in_force = in_force,
+                Err(error) => _ = self.unfit.insert(name_of(&definition), error.to_string()),
+            }
+        }
+    }
+
     /// Returns the derived channels in force, each after those it depends on.
     pub fn in_force(&self) -> Vec<(Arc<Definition>, DerivedEntry)> {
         let of = |definition: &Arc<Definition>| Some((definition.clone(), self.get(&definition.table.name)?.clone()));
         self.in_force.iter().filter_map(of).collect()
     }
 
-    /// Returns a derived channel and its definition by its name, or `None` if it does not exist or was removed.
-    pub fn find(&self, name: &str) -> Option<(Arc<Definition>, DerivedEntry)> {
-        let definition = self.in_force.iter().find(|definition| definition.table.name == name)?;
-        Some((definition.clone(), self.get(name)?.clone()))
+    /// Returns all derived channels: those in force, each after those it depends on, and then those that cannot be.
+    pub fn listed(&self) -> Vec<DerivedEntry> {
+        let in_force = self.in_force.iter().map(|definition| &definition.table.name);
+        in_force.chain(self.unfit.keys()).filter_map(|name| self.get(name).cloned()).collect()
+    }
+
+    /// Returns the derived channels that cannot be in force, by name, each with the reason.
+    pub fn unfit(&self) -> &BTreeMap<String, String> {
+        &self.unfit
+    }
+
+    /// Returns a derived channel and its definition by its name.
+    ///
+    /// # Errors
+    /// Returns an error if it does not exist, was removed, or is not in force.
+    pub fn find(&self, name: &str) -> Result<(Arc<Definition>, DerivedEntry), BookError> {
+        if let Some(why) = self.unfit.get(name) {
+            return Err(BookError::Unfit(why.clone()));
+        }
+        let definition = self.in_force.iter().find(|definition| definition.table.name == name);
+        let found = definition.zip(self.get(name)).map(|(definition, entry)| (definition.clone(), entry.clone()));
+        found.ok_or_else(|| BookError::Unknown(name.to_owned()))
     }
 
     /// Returns a derived channel by its name, or `None` if it does not exist or was removed.
@@ -194,14 +239,15 @@ impl Definitions {
         let in_force = self.ordered_with(definition)?;
         let name = &definition.table.name;
         self.is_free(name)?;
-        let before = (self.entries.clone(), std::mem::replace(&mut self.in_force, in_force));
+        let before = (self.entries.clone(), std::mem::replace(&mut self.in_force, in_force), self.unfit.clone());
+        self.unfit.remove(name);
         self.changes += 1;
         if self.update(definition, false, now) {
             self.renew_users(vec![name.clone()], now);
         }
         if let Err(error) = self.save() {
             tracing::error!("derived channel {name:?} was not changed: {error}");
-            (self.entries, self.in_force) = before;
+            (self.entries, self.in_force, self.unfit) = before;
             return Err(error);
         }
         self.get(name).map(|entry| entry.version).ok_or_else(|| BookError::Unknown(name.clone()))
@@ -212,19 +258,25 @@ impl Definitions {
     /// # Errors
     /// Returns an error if it does not exist, is defined by the configuration, or another depends on it.
     pub fn remove(&mut self, name: &str) -> Result<(), BookError> {
-        let (definition, _) = self.find(name).ok_or_else(|| BookError::Unknown(name.to_owned()))?;
         self.is_free(name)?;
-        let mut others = self.in_force.iter().filter(|other| other.table.name != name);
-        if let Some(user) = others.find(|other| other.needs(&definition)) {
-            return Err(BookError::Conflict(format!("{:?} needs it", user.table.name)));
+        match self.find(name) {
+            Err(BookError::Unfit(_)) => {}
+            Err(error) => return Err(error),
+            Ok((definition, _)) => {
+                let mut others = self.in_force.iter().filter(|other| other.table.name != name);
+                if let Some(user) = others.find(|other| other.needs(&definition)) {
+                    return Err(BookError::Conflict(format!("{:?} needs it", user.table.name)));
+                }
+            }
         }
-        let before = (self.entries.clone(), self.in_force.clone());
+        let before = (self.entries.clone(), self.in_force.clone(), self.unfit.clone());
         if let Some(entry) = self.entries.get_mut(name) {
             entry.removed = true;
         }
         self.in_force.retain(|other| other.table.name != name);
+        self.unfit.remove(name);
         self.changes += 1;
-        self.save().inspect_err(|_| (self.entries, self.in_force) = before)
+        self.save().inspect_err(|_| (self.entries, self.in_force, self.unfit) = before)
     }
 
     fn is_free(&self, name: &str) -> Result<(), BookError> {

@@ -371,15 +371,41 @@ fn a_configuration_that_turns_dependencies_around_is_applied_at_once() {
 }
 
 #[test]
-fn a_saved_definition_that_is_invalid_is_an_error_and_not_left_out() {
+fn a_saved_definition_that_cannot_be_in_force_is_kept_and_told_of() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut book = Definitions::open(folder.path(), &[], 1).expect("a book");
-    put(&mut book, "d.x", "\"a.v\" + 1", 2).expect("put");
     let file = folder.path().join("derived.json");
-    let text = std::fs::read_to_string(&file).expect("the file").replace("\\\"a.v\\\" + 1", "\\\"a.v\\\" +");
-    std::fs::write(&file, text).expect("written");
-    let error = Definitions::open(folder.path(), &[], 3).expect_err("invalid").to_string();
-    assert!(error.contains("derived.json: \"d.x\": expression: "), "{error}");
+    let open = |of_file: &[Arc<Definition>], now| Definitions::open(folder.path(), of_file, now).expect("a book");
+    let mut book = open(&[], 1);
+    put(&mut book, "d.x", "\"a.v\" + 1", 2).expect("put");
+    put(&mut book, "e.x", "\"f.x\" + 1", 2).expect("put");
+    put(&mut book, "g.x", "\"a.v\"", 2).expect("put");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&file).expect("the file");
+        std::fs::write(&file, text.replace(from, to)).expect("written");
+    };
+    change("\\\"a.v\\\" + 1", "\\\"a.v\\\" +");
+    // The configuration refers to e.x, which refers to it.
+    let of_file = definition::compile(vec![table("f.x", "a", "\"e.x\"")]).expect("definitions");
+    let book = open(&of_file, 3);
+    let in_force: Vec<String> = book.in_force().iter().map(|(definition, _)| definition.path()).collect();
+    assert_eq!(in_force, ["f.x", "g.x"]);
+    let listed: Vec<String> = book.listed().into_iter().map(|entry| entry.definition.name).collect();
+    assert_eq!(listed, ["f.x", "g.x", "d.x", "e.x"]);
+    assert!(book.unfit()["d.x"].contains("expression: "), "{:?}", book.unfit());
+    assert!(book.unfit()["e.x"].contains("in a circle"), "{:?}", book.unfit());
+    assert!(matches!(book.find("d.x"), Err(BookError::Unfit(_))));
+
+    // Without the clash one is in force again; the other can be mended or removed.
+    let mut book = open(&[], 4);
+    assert_eq!(book.unfit().keys().collect::<Vec<_>>(), ["d.x"]);
+    assert_eq!(book.find("e.x").expect("in force").1.version, 1);
+    assert_eq!(put(&mut book, "d.x", "\"a.v\" + 2", 5).expect("put"), 2);
+    assert!(book.unfit().is_empty());
+    change("\\\"a.v\\\" + 2", "\\\"a.v\\\" +");
+    let mut book = open(&[], 6);
+    book.remove("d.x").expect("removed");
+    assert!(book.unfit().is_empty() && book.get("d.x").is_none());
+    assert!(open(&[], 7).unfit().is_empty());
 }
 
 #[test]

@@ -29,7 +29,9 @@ fn failure(error: BookError) -> Failure {
     match error {
         BookError::Bad { .. } => Failure::bad_request(error.to_string()),
         BookError::Unknown(_) => Failure::not_found(error.to_string()),
-        BookError::Conflict(message) => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
+        BookError::Unfit(message) | BookError::Conflict(message) => {
+            Failure { status: StatusCode::CONFLICT, code: "conflict", message }
+        }
         BookError::File { .. } => Failure::unavailable(format!("not kept: {error}")),
     }
 }
@@ -37,7 +39,7 @@ fn failure(error: BookError) -> Failure {
 /// Returns a derived channel in the form the interface shows.
 fn card(server: &Server, entry: &DerivedEntry) -> Value {
     let table = &entry.definition;
-    let status = server.derived.status(&table.name).filter(|status| status.version == entry.version);
+    let status = server.derived.status(&table.name, entry.version);
     let earlier: Vec<Value> = entry
         .earlier
         .iter()
@@ -85,8 +87,8 @@ fn card(server: &Server, entry: &DerivedEntry) -> Value {
 
 /// Answers `GET /api/derived`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
-    let all = server.derived.book().in_force();
-    let cards: Vec<Value> = all.iter().map(|(_, entry)| card(&server, entry)).collect();
+    let all = server.derived.book().listed();
+    let cards: Vec<Value> = all.iter().map(|entry| card(&server, entry)).collect();
     answer::json(&json!({ "derived": cards }))
 }
 
@@ -219,8 +221,7 @@ pub(super) async fn past(
     let reading = server.clone();
     let read = move |leave: &Leave| {
         let (store, versions) = (reading.ingest.store(), reading.derived.versions());
-        let found = reading.derived.book().find(&name);
-        let (definition, entry) = found.ok_or_else(|| failure(BookError::Unknown(name)))?;
+        let (definition, entry) = reading.derived.book().find(&name).map_err(failure)?;
         let all = Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied());
         let all = all.map_err(|error| Failure::bad_request(error.to_string()))?;
         let (mut results, mut truncated, mut counts) = (Vec::new(), false, Counts::default());
