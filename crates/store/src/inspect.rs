@@ -361,7 +361,7 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
     let mut link: Link = superblock.tail;
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     while link.position + PAGE_BYTES as u64 <= superblock.tail.position + ring {
-        let offset = link.position % ring;
+        let offset = link.position.offset(ring);
         let head = file.read_at(&mut bytes, offset, log::UNIT_HEADER_BYTES)?;
         let Some(header) = UnitHeader::decode(head).filter(|header| header.follows(&link)) else { break };
         if log::unit_bytes(header.len as usize) > ring {
@@ -379,7 +379,7 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
             // The last unit may be torn, and recovery stops here as well; a unit that is followed by another one was
             // whole.
             let next = header.link();
-            let after = file.read_at(&mut bytes, next.position % ring, log::UNIT_HEADER_BYTES)?;
+            let after = file.read_at(&mut bytes, next.position.offset(ring), log::UNIT_HEADER_BYTES)?;
             if UnitHeader::decode(after).is_some_and(|after| after.follows(&next)) {
                 found.damaged(name, offset, "the records of a commit that others follow: checksum");
             }

@@ -26,6 +26,7 @@ pub(crate) mod record;
 pub(crate) mod superblock;
 
 use std::io;
+use std::ops::{Add, Sub};
 use std::sync::Arc;
 
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
@@ -40,11 +41,60 @@ pub(crate) const BEGINS_EPOCH: u32 = 1;
 /// Flag of the last unit of a clean shutdown.
 pub(crate) const CLEAN: u32 = 2;
 
+/// Position in the log, in bytes from its first unit on. Positions only increase, whereas offsets in the ring repeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogPosition(u64);
+
+impl LogPosition {
+    /// Position after all others.
+    pub(crate) const END: LogPosition = LogPosition(u64::MAX);
+
+    /// Creates the position that is read from a file.
+    pub(crate) fn new(position: u64) -> LogPosition {
+        LogPosition(position)
+    }
+
+    /// Returns its number, as it is written to files.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns its offset in a ring of this size.
+    pub(crate) fn offset(self, ring_bytes: u64) -> u64 {
+        self.0 % ring_bytes
+    }
+
+    /// Returns the position so many bytes before, or the first one.
+    pub(crate) fn back(self, bytes: u64) -> LogPosition {
+        LogPosition(self.0.saturating_sub(bytes))
+    }
+}
+
+impl Add<u64> for LogPosition {
+    type Output = LogPosition;
+
+    /// Returns the position so many bytes behind. Saturates only for forged numbers: no real position is that large.
+    #[inline(always)]
+    fn add(self, bytes: u64) -> LogPosition {
+        LogPosition(self.0.saturating_add(bytes))
+    }
+}
+
+impl Sub for LogPosition {
+    type Output = u64;
+
+    /// Returns the bytes between two positions, or 0 if the other one is behind.
+    #[inline(always)]
+    fn sub(self, other: LogPosition) -> u64 {
+        self.0.saturating_sub(other.0)
+    }
+}
+
 /// State that the next unit must follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Position at which the next unit begins.
-    pub(crate) position: u64,
+    pub(crate) position: LogPosition,
     /// Number of the last commit.
     pub(crate) commit: u64,
     /// Chain of the last unit.
@@ -58,7 +108,7 @@ pub(crate) struct Link {
 pub(crate) struct UnitHeader {
     pub(crate) epoch: u32,
     pub(crate) commit: u64,
-    pub(crate) position: u64,
+    pub(crate) position: LogPosition,
     pub(crate) previous: u64,
     pub(crate) len: u32,
     pub(crate) flags: u32,
@@ -73,7 +123,7 @@ impl UnitHeader {
         b[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         b[4..8].copy_from_slice(&self.epoch.to_le_bytes());
         b[8..16].copy_from_slice(&self.commit.to_le_bytes());
-        b[16..24].copy_from_slice(&self.position.to_le_bytes());
+        b[16..24].copy_from_slice(&self.position.0.to_le_bytes());
         b[24..32].copy_from_slice(&self.previous.to_le_bytes());
         b[32..36].copy_from_slice(&self.len.to_le_bytes());
         b[36..40].copy_from_slice(&self.flags.to_le_bytes());
@@ -99,7 +149,7 @@ impl UnitHeader {
         Some(UnitHeader {
             epoch: u32_at(4),
             commit: u64_at(8),
-            position: u64_at(16),
+            position: LogPosition(u64_at(16)),
             previous: u64_at(24),
             len: u32_at(32),
             flags: u32_at(36),
@@ -114,8 +164,7 @@ impl UnitHeader {
         for byte in self.encode() {
             chain = (chain ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        // Saturates only for forged numbers: no real position or commit is that large.
-        let position = self.position.saturating_add(unit_bytes(self.len as usize));
+        let position = self.position + unit_bytes(self.len as usize);
         Link { position, commit: self.commit, chain, epoch: self.epoch }
     }
 
@@ -141,8 +190,8 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Writes pages at a position, wrapping around the end of the ring.
-    fn write(&self, pages: &Pages, position: u64, spill: &mut Pages) -> io::Result<()> {
-        let offset = position % self.size_bytes;
+    fn write(&self, pages: &Pages, position: LogPosition, spill: &mut Pages) -> io::Result<()> {
+        let offset = position.offset(self.size_bytes);
         let bytes = pages.as_slice();
         let first = (self.size_bytes - offset).min(bytes.len() as u64) as usize;
         if first == bytes.len() {
@@ -221,10 +270,10 @@ pub(crate) struct LogReader<'a> {
     ring: &'a Ring,
     link: Link,
     /// Position at which the next lap of the ring begins; no unit may extend beyond it.
-    limit: u64,
+    limit: LogPosition,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
-    start: u64,
+    start: LogPosition,
 }
 
 /// Bytes read at a time during recovery.
@@ -255,7 +304,7 @@ impl<'a> LogReader<'a> {
         let want = position + len - self.start;
         while (self.buffer.len() as u64) < want {
             let at = self.start + self.buffer.len() as u64;
-            let offset = at % self.ring.size_bytes;
+            let offset = at.offset(self.ring.size_bytes);
             let piece = READ_BYTES.min(self.ring.size_bytes - offset).min(self.limit - at) as usize;
             let have = self.buffer.len();
             self.buffer.resize(have + piece, 0);
@@ -319,7 +368,7 @@ impl<'a> LogReader<'a> {
     /// a page.
     pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
         let link = self.link;
-        let room = READ_BYTES.min(self.limit.saturating_sub(link.position));
+        let room = READ_BYTES.min(self.limit - link.position);
         self.fill(room)?;
         let from = ((link.position - self.start) as usize).min(self.buffer.len());
         let (ring, limit) = (self.ring.size_bytes, self.limit);
@@ -327,11 +376,10 @@ impl<'a> LogReader<'a> {
         for (n, page) in self.buffer[from..].chunks(PAGE_BYTES).enumerate().skip(1) {
             let Some(header) = UnitHeader::decode(page) else { continue };
             let at = link.position + (n * PAGE_BYTES) as u64;
-            let Some(pages) = header.position.checked_sub(link.position).map(|bytes| bytes / PAGE_BYTES as u64) else {
-                continue;
-            };
+            let pages = (header.position - link.position) / PAGE_BYTES as u64;
             let units = header.commit.saturating_sub(link.commit);
-            if header.position % ring != at % ring || units < 2 || units > pages + 1 || header.epoch < link.epoch {
+            let is_there = header.position >= link.position && header.position.offset(ring) == at.offset(ring);
+            if !is_there || units < 2 || units > pages + 1 || header.epoch < link.epoch {
                 continue;
             }
             let newest = if header.position < limit { &mut behind.same_lap } else { &mut behind.later_lap };

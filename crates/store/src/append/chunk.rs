@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::append::sequence;
 use crate::append::stream_slot::OpenRows;
+use crate::log::LogPosition;
 use crate::model::batch::{Column, ColumnValues};
 use crate::model::row::{RowHead, RowScratch, RowShape, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at, value_beside};
@@ -30,7 +31,7 @@ const BESIDE_BYTES: usize =
 /// Place of a chunk in the order of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkAt {
-    pub(crate) position: u64,
+    pub(crate) position: LogPosition,
     pub(crate) stream: u32,
     pub(crate) first_row: u64,
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::bytes::{Cursor, FormatError};
+use crate::log::LogPosition;
 use crate::log::record::CONTROL;
 use crate::log::record::Control;
 use crate::model::row::{RowShape, head_of, mask};
@@ -152,7 +153,7 @@ impl HeldHead {
 pub(crate) struct HeldRecords {
     /// By position of the unit, and stream: the commit after which a replaced record is not needed; `None` for a
     /// current one.
-    places: BTreeMap<(u64, u32), Option<u64>>,
+    places: BTreeMap<(LogPosition, u32), Option<u64>>,
     /// Bytes of the log kept free for the rows of all held frames.
     bytes: usize,
 }
@@ -176,7 +177,7 @@ impl HeldRecords {
 
     /// Notes that a stream's record is in the unit at `position`. The one at `before` is needed until `commit` is
     /// durable.
-    pub(crate) fn place(&mut self, stream: u32, position: u64, before: Option<u64>, commit: u64) {
+    pub(crate) fn place(&mut self, stream: u32, position: LogPosition, before: Option<LogPosition>, commit: u64) {
         if let Some(before) = before.filter(|&before| before != position) {
             self.replace(stream, before, commit);
         }
@@ -184,12 +185,12 @@ impl HeldRecords {
     }
 
     /// Notes that a stream's record is needed only until `commit` is durable.
-    pub(crate) fn replace(&mut self, stream: u32, position: u64, commit: u64) {
+    pub(crate) fn replace(&mut self, stream: u32, position: LogPosition, commit: u64) {
         self.places.insert((position, stream), Some(commit));
     }
 
     /// Forgets records not needed once `committed` is durable. Returns the position of the first unit with one that is.
-    pub(crate) fn first(&mut self, committed: u64) -> Option<u64> {
+    pub(crate) fn first(&mut self, committed: u64) -> Option<LogPosition> {
         while let Some(entry) = self.places.first_entry() {
             if entry.get().is_none_or(|until| until > committed) {
                 return Some(entry.key().0);
@@ -200,12 +201,12 @@ impl HeldRecords {
     }
 
     /// Forgets a place that was replaced before the commit preceding the one under way.
-    pub(crate) fn forget(&mut self, stream: u32, position: u64) {
+    pub(crate) fn forget(&mut self, stream: u32, position: LogPosition) {
         self.places.remove(&(position, stream));
     }
 
     /// Returns at most `most` streams whose held frame has its only record before a position.
-    pub(crate) fn before(&self, position: u64, most: usize) -> Vec<u32> {
+    pub(crate) fn before(&self, position: LogPosition, most: usize) -> Vec<u32> {
         let old = self.places.range(..(position, 0)).filter(|(_, until)| until.is_none());
         old.map(|((_, stream), _)| *stream).take(most).collect()
     }

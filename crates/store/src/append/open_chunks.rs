@@ -8,6 +8,7 @@ use crate::append::StreamWriter;
 use crate::append::chunk::{CHUNK_BYTES, Chunk, ChunkAt};
 use crate::append::stream_registry::StreamRegistry;
 use crate::append::stream_slot::OpenRows;
+use crate::log::LogPosition;
 use crate::model::row::RowScratch;
 
 /// Rows in memory at which a stream is due for sealing: those of a block, and the newest, which stay.
@@ -46,7 +47,7 @@ impl OpenChunks {
         &mut self,
         (id, stream): (u32, &mut StreamWriter),
         scratch: &RowScratch,
-        position: u64,
+        position: LogPosition,
         now: i64,
     ) -> u64 {
         let row = stream.next_row;
@@ -98,9 +99,9 @@ impl OpenChunks {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Returns where the unit of the oldest chunk begins in the log, or `u64::MAX` if there is none.
-    pub(crate) fn first_position(&self) -> u64 {
-        self.order.front().map_or(u64::MAX, |chunk| chunk.position)
+    /// Returns where the unit of the oldest chunk begins in the log, or [`LogPosition::END`] if there is none.
+    pub(crate) fn first_position(&self) -> LogPosition {
+        self.order.front().map_or(LogPosition::END, |chunk| chunk.position)
     }
 
     /// Returns the chunks from index `place` on, in the order of the log, or `None` past the last one.

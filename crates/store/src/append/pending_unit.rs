@@ -2,7 +2,7 @@
 
 use crate::append::held::{Held, HeldRecords};
 use crate::log::record::{self, Control};
-use crate::log::{UNIT_HEADER_BYTES, unit_bytes};
+use crate::log::{Link, LogPosition, UNIT_HEADER_BYTES, unit_bytes};
 use crate::{Refusal, Reject};
 
 /// Returns the bytes of the ring kept free for the units that begin an epoch or end a run; 0 for a ring below 1 MiB.
@@ -29,9 +29,9 @@ pub(crate) struct PendingUnit {
     /// Streams with frames in it.
     dirty: Vec<u32>,
     /// Position in the log at which it will begin.
-    head: u64,
+    head: LogPosition,
     /// Position in the log at which the oldest needed unit begins.
-    tail: u64,
+    tail: LogPosition,
     ring_bytes: u64,
     /// Max bytes of a unit's records; beyond, a commit is needed first.
     records_max: usize,
@@ -48,8 +48,8 @@ impl PendingUnit {
             records: Vec::new(),
             number: 1,
             dirty: Vec::new(),
-            head: 0,
-            tail: 0,
+            head: LogPosition::default(),
+            tail: LogPosition::default(),
             ring_bytes: 0,
             records_max: 0,
             wanted_bytes: 0,
@@ -63,13 +63,13 @@ impl PendingUnit {
         self.records_max = quarter_of(ring_bytes).min(16 << 20);
     }
 
-    /// Begins the first unit after recovery, with the records that wait for room.
-    pub(crate) fn begin(&mut self, number: u64, (head, tail): (u64, u64), records: Vec<u64>) {
-        (self.number, self.head, self.tail, self.records) = (number, head, tail, records);
+    /// Begins the first unit after recovery, behind the log's end, with the records that wait for room.
+    pub(crate) fn begin(&mut self, end: &Link, tail: LogPosition, records: Vec<u64>) {
+        (self.number, self.head, self.tail, self.records) = (end.commit + 1, end.position, tail, records);
     }
 
     /// Moves to the position of a unit that is read back from the log.
-    pub(crate) fn read_back(&mut self, position: u64) {
+    pub(crate) fn read_back(&mut self, position: LogPosition) {
         self.head = position;
     }
 
@@ -79,7 +79,7 @@ impl PendingUnit {
         std::mem::swap(&mut self.records, records);
         std::mem::swap(&mut self.dirty, dirty);
         self.number += 1;
-        self.head += unit_bytes(records.len() * 8);
+        self.head = self.head + unit_bytes(records.len() * 8);
         self.number - 1
     }
 
@@ -96,17 +96,17 @@ impl PendingUnit {
 
     /// Returns the position in the log at which it will begin.
     #[inline(always)]
-    pub(crate) fn head(&self) -> u64 {
+    pub(crate) fn head(&self) -> LogPosition {
         self.head
     }
 
     /// Returns the position in the log at which the oldest needed unit begins.
-    pub(crate) fn tail(&self) -> u64 {
+    pub(crate) fn tail(&self) -> LogPosition {
         self.tail
     }
 
     /// Moves the log's tail.
-    pub(crate) fn set_tail(&mut self, position: u64) {
+    pub(crate) fn set_tail(&mut self, position: LogPosition) {
         self.tail = position;
     }
 
@@ -233,12 +233,12 @@ impl PendingUnit {
     }
 
     /// Returns the position of the first unit with a held frame that is needed once `committed` is durable.
-    pub(crate) fn first_held(&mut self, committed: u64) -> Option<u64> {
+    pub(crate) fn first_held(&mut self, committed: u64) -> Option<LogPosition> {
         self.held.first(committed)
     }
 
     /// Returns at most `most` streams whose held frame has its only record before a position.
-    pub(crate) fn held_before(&self, position: u64, most: usize) -> Vec<u32> {
+    pub(crate) fn held_before(&self, position: LogPosition, most: usize) -> Vec<u32> {
         self.held.before(position, most)
     }
 }

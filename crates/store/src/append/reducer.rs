@@ -15,6 +15,7 @@ use crate::append::held::{self, Held, HeldHead};
 use crate::append::lane::{LossyChannel, Offer};
 use crate::append::{StreamWriter, Taken, Writer};
 use crate::bytes::{Cursor, RecordError};
+use crate::log::LogPosition;
 use crate::log::record;
 use crate::model::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::model::mutant::{self, Mutant};
@@ -42,8 +43,8 @@ pub(crate) struct Reducer {
     /// Row of the held frame that recovery found; no counter includes it.
     uncounted: Option<u64>,
     /// Position of the unit with its newest record, then those of earlier records with the commits that replaced them.
-    logged: Option<u64>,
-    before: VecDeque<(u64, u64)>,
+    logged: Option<LogPosition>,
+    before: VecDeque<(LogPosition, u64)>,
     /// Commit under way that has the record of the held frame, and the place and length of that record in words.
     written: Option<(u64, (usize, usize))>,
     /// Newest commits, which may not be durable yet: number, frames left out, and the min and max `time` of those.

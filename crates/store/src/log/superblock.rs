@@ -31,7 +31,7 @@ use crate::bytes::fields::Put;
 use crate::bytes::{Cursor, FormatError, check_crc};
 use crate::disk::names;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages};
-use crate::log::Link;
+use crate::log::{Link, LogPosition};
 use crate::model::refusal::{OpenError, repair_hint};
 
 const MAGIC: &[u8; 8] = b"STRONGBK";
@@ -83,7 +83,7 @@ impl Superblock {
         p.u64(self.generation);
         p.u128(self.origin);
         p.u64(self.log_bytes);
-        p.u64(self.tail.position);
+        p.u64(self.tail.position.number());
         p.u64(self.tail.commit);
         p.u64(self.tail.chain);
         p.u32(self.tail.epoch);
@@ -128,7 +128,7 @@ impl Superblock {
             origin: t.u128("origin")?,
             log_bytes: t.u64("bytes of the log")?,
             tail: Link {
-                position: t.u64("position of the tail")?,
+                position: LogPosition::new(t.u64("position of the tail")?),
                 commit: t.u64("commit before the tail")?,
                 chain: t.u64("chain of the tail")?,
                 epoch: t.u32("epoch of the tail")?,

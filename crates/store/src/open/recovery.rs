@@ -386,7 +386,7 @@ impl<'a> Recovery<'a> {
         }
         self.opened.report.epoch = epoch;
         let end = self.opened.log.link;
-        self.writer.unit.begin(end.commit + 1, (end.position, superblock.tail.position), records);
+        self.writer.unit.begin(&end, superblock.tail.position, records);
         self.writer.gaps.begin(u64::from(epoch) << 32);
         Ok(())
     }

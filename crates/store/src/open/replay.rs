@@ -44,7 +44,7 @@ pub(crate) fn replay(
             path: format!("{}/{}", disk.path(), names::LOG),
             reason: format!(
                 "a record of the unit at offset {} does not fit what came before: within the unit, {why}",
-                position % ring.size_bytes
+                position.offset(ring.size_bytes)
             ),
         })?;
     }
@@ -69,7 +69,7 @@ pub(crate) fn replay(
         });
     }
     if let Some(commit) = behind.same_lap {
-        let offset = end.position % ring.size_bytes;
+        let offset = end.position.offset(ring.size_bytes);
         let reason = format!(
             "commit {} is damaged, and what was committed after it, to {commit} at least, lost",
             end.commit + 1

@@ -18,7 +18,7 @@ use crate::disk::io_error;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::log::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
 use crate::log::superblock::{Superblock, SuperblockFile};
-use crate::log::{self as log_format, Link, LogWriter, Ring};
+use crate::log::{self as log_format, Link, LogPosition, LogWriter, Ring};
 use crate::model::limits::SEGMENT_BYTES_MAX;
 use crate::model::stream::{Clock, Layout, Stream, StreamId, StreamKey};
 use crate::open::checkpoint::{States, apply_entry};
@@ -473,7 +473,7 @@ impl NewStore {
         let log_bytes = superblock.map_or(0, |s| s.log_bytes).max(needed + LOG_BYTES_MIN).next_multiple_of(1 << 20);
         let file = create::make_log(disk, log_bytes, self.copy)?;
         let before = kept.first().map_or(0, |(header, _)| header.commit - 1);
-        let tail = Link { position: 0, commit: before, chain: 0, epoch };
+        let tail = Link { position: LogPosition::default(), commit: before, chain: 0, epoch };
         let mut log = LogWriter::new(Arc::new(Ring { file, size_bytes: log_bytes }), tail);
         for (header, records) in kept {
             let words: Vec<u64> = records.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();

@@ -10,7 +10,7 @@ use crate::disk::names;
 use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
 use crate::log::record::{Record, Records};
 use crate::log::superblock::Superblock;
-use crate::log::{self, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
+use crate::log::{self, LogPosition, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
 use crate::model::counts::RecoveryReport;
 use crate::open::replay::apply_record;
 use crate::upkeep::lost::LostRows;
@@ -45,10 +45,10 @@ pub(super) fn units(
         return Ok(Vec::new());
     }
     let tail = superblock.map(|superblock| superblock.tail);
-    let in_order = positions(&*file, ring, size, tail.map_or(0, |tail| tail.position), tail.is_some())?;
+    let in_order = positions(&*file, ring, size, tail.map(|tail| tail.position))?;
     let mut units: Vec<Unit> = Vec::new();
     // End of the newest valid unit, and the link that the next one must follow.
-    let (mut end, mut last) = (0, tail);
+    let (mut end, mut last) = (LogPosition::default(), tail);
     for header in in_order {
         let follows = last.is_none_or(|last| header.follows(&last));
         let plausible = last.is_none_or(|last| header.commit > last.commit && header.epoch >= last.epoch);
@@ -61,17 +61,17 @@ pub(super) fn units(
         if !follows {
             let first = last.map_or(0, |last| last.commit) + 1;
             let reason = format!("commits {first} to {} are damaged or missing", header.commit - 1);
-            report.damaged(names::LOG, end % ring, reason);
+            report.damaged(names::LOG, end.offset(ring), reason);
         }
         last = Some(header.link());
-        end = last.map_or(0, |last| last.position);
+        end = header.link().position;
         units.push(Unit { header, records });
     }
     if let Some(last) = last {
         let ring = Ring { file, size_bytes: ring };
         if LogReader::new(&ring, last).torn_bytes()? > 0 {
             let reason = "the commit behind the last whole one was cut, or is damaged";
-            report.damaged(names::LOG, last.position % ring.size_bytes, reason);
+            report.damaged(names::LOG, last.position.offset(ring.size_bytes), reason);
         }
     }
     Ok(units)
@@ -79,7 +79,7 @@ pub(super) fn units(
 
 /// Returns the headers in the ring by position: those of the lap from the tail or, if that is not known, of the
 /// newest lap.
-fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: bool) -> io::Result<Vec<UnitHeader>> {
+fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: Option<LogPosition>) -> io::Result<Vec<UnitHeader>> {
     let mut headers = Vec::new();
     let mut at = 0;
     while at < ring.min(size) {
@@ -88,7 +88,7 @@ fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: boo
         for (n, page) in piece.chunks(PAGE_BYTES).enumerate() {
             let place = at + n as u64 * PAGE;
             headers.extend(UnitHeader::decode(page).filter(|header| {
-                header.position % ring == place
+                header.position.offset(ring) == place
                     && header.len.is_multiple_of(8)
                     && log::unit_bytes(header.len as usize) <= ring
                     && header.commit > 0
@@ -98,18 +98,16 @@ fn positions(file: &dyn DiskFile, ring: u64, size: u64, tail: u64, is_known: boo
         at += len;
     }
     headers.sort_by_key(|header| header.position);
-    let from = match is_known {
-        true => tail,
-        // A lap ends where the newest unit does.
-        false => headers.last().map_or(0, |last| last.link().position.saturating_sub(ring)),
-    };
+    // A lap ends where the newest unit does.
+    let newest_lap = || headers.last().map(|last| last.link().position.back(ring));
+    let from = tail.or_else(newest_lap).unwrap_or_default();
     headers.retain(|header| header.position >= from && header.position - from < ring);
     Ok(headers)
 }
 
 /// Reads the records of a unit, or returns `None` if their checksum does not match.
 fn records(file: &dyn DiskFile, ring: u64, header: &UnitHeader) -> io::Result<Option<Vec<u8>>> {
-    let start = (header.position % ring) + UNIT_HEADER_BYTES as u64;
+    let start = header.position.offset(ring) + UNIT_HEADER_BYTES as u64;
     let first = u64::from(header.len).min(ring - start) as usize;
     let mut bytes = vec![0; header.len as usize];
     let (head, rest) = bytes.split_at_mut(first);

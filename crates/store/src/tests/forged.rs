@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use crate::disk::fault::FaultDisk;
 use crate::disk::{Access, Disk, read_exact};
-use crate::log::UnitHeader;
+use crate::log::{LogPosition, UnitHeader};
 use crate::tests::kit::*;
 use crate::*;
 
@@ -16,15 +16,16 @@ fn options() -> StoreOptions {
 }
 
 /// Where the newest unit of the log ends.
-fn end_of_log(disk: &FaultDisk) -> u64 {
+fn end_of_log(disk: &FaultDisk) -> LogPosition {
     let file = disk.open("log", Access::Log).expect("a log");
     let bytes = read_exact(&*file, 0, RING as usize).expect("reads");
-    let headers = bytes.chunks(PAGE).filter_map(UnitHeader::decode).filter(|header| header.position < 1 << 40);
-    headers.map(|header| header.link().position).max().unwrap_or(0)
+    let headers = bytes.chunks(PAGE).filter_map(UnitHeader::decode);
+    let headers = headers.filter(|header| header.position < LogPosition::new(1 << 40));
+    headers.map(|header| header.link().position).max().unwrap_or_default()
 }
 
 /// A header of a far later lap whose bytes are all ASCII; some places have none.
-fn forge(position: u64, commit: u64) -> Option<[u8; 64]> {
+fn forge(position: LogPosition, commit: u64) -> Option<[u8; 64]> {
     (0..20_000u64).find_map(|n| {
         let previous = n & 0x7f | (n >> 7 & 0x7f) << 8 | (n >> 14 & 0x7f) << 16;
         let header = UnitHeader { epoch: 1, commit, position, previous, len: 8, flags: 0, instant: 0, crc: 0 };
@@ -56,7 +57,8 @@ fn texts_like_headers_of_the_log_do_not_keep_a_store_shut() {
             let mut text = vec![b'x'; 180_000];
             for page in 1..44u64 {
                 let at = page as usize * PAGE - 112;
-                let lap = (end + page * PAGE as u64) % RING + RING * (1 << random.u64(17..21));
+                let offset = (end + page * PAGE as u64).offset(RING);
+                let lap = LogPosition::new(offset + RING * (1 << random.u64(17..21)));
                 // The first can be no commit of any lap, the other one could.
                 let commit = random.choice([0x7f00_0000, 0x7f_0000]).unwrap_or(0);
                 if let Some(header) = forge(lap, commit) {

@@ -25,6 +25,7 @@ use crate::catalog::group::Group;
 use crate::codec::Effort;
 use crate::disk::space::Space;
 use crate::engine::Engine;
+use crate::log::LogPosition;
 use crate::model::batch::{Batch, Column, ColumnValues};
 use crate::model::limits::PAGE_BYTES;
 use crate::model::mutant::{self, Mutant};
@@ -107,7 +108,7 @@ impl Sealer {
         }
         // The oldest rows go first if they are in the log's last quarter, or in what an append needs of it, or if
         // memory is over its budget.
-        let floor = (head + wanted.max(ring / 4)).saturating_sub(ring);
+        let floor = (head + wanted.max(ring / 4)).back(ring);
         // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
         let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };
         let over = open_bytes > engine.options.open_bytes;
@@ -156,7 +157,7 @@ impl Sealer {
     }
 
     /// Gives rows to held frames whose place in the log is needed; the next commit frees it.
-    fn flush_held(&self, engine: &Engine, floor: u64, now: i64) {
+    fn flush_held(&self, engine: &Engine, floor: LogPosition, now: i64) {
         let mut writer = engine.writer.lock();
         if !writer.gate.is_closed() {
             for id in writer.unit.held_before(floor, MIXED_STREAMS) {
@@ -168,7 +169,7 @@ impl Sealer {
 
     /// Returns at most `most` streams with the oldest rows of the log that are not encoded yet, as long as `wanted`
     /// holds.
-    fn oldest(&self, engine: &Engine, wanted: impl Fn(u64) -> bool, most: usize) -> Vec<u32> {
+    fn oldest(&self, engine: &Engine, wanted: impl Fn(LogPosition) -> bool, most: usize) -> Vec<u32> {
         let mut streams = Vec::new();
         // Only the sealer takes chunks from the front, so places hold while appends come in between.
         for from in (0..).step_by(CHUNKS_A_LOCK) {

@@ -10,9 +10,9 @@ use crate::append::sequence::saved::SavedSequence;
 use crate::catalog::encode_stream;
 use crate::catalog::group::Group;
 use crate::engine::Engine;
-use crate::log::Link;
 use crate::log::checkpoint::{self, Entries, Position};
 use crate::log::superblock::{GAPS_APART, SEQUENCES};
+use crate::log::{Link, LogPosition};
 use crate::model::mutant::{self, Mutant};
 use crate::model::stream::StreamId;
 use crate::model::trouble;
@@ -224,7 +224,7 @@ impl Sealer {
         let link = {
             let mut writer = engine.writer.lock();
             let committed = engine.committed.load(Ordering::Acquire);
-            let held = writer.unit.first_held(committed).unwrap_or(u64::MAX);
+            let held = writer.unit.first_held(committed).unwrap_or(LogPosition::END);
             let target = writer.open.first_position().min(held);
             let mut links = engine.links.lock();
             // Keep the last unit that begins at or before the oldest row needed; units behind the newest durable one
