@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use strongback_store::{Batch, ChannelIndex, Scan, ScanError, Scanner, StreamId, View};
+use strongback_store::{
+    Batch, ChannelIndex, NextFrame, OrderedFrames, OrderedScan, Scan, ScanError, Scanner, StreamId, Value, View,
+};
 
 use super::TappedFrame;
 use super::value::FromValue;
 
-/// Min and max frames per slice of time; slices grow and shrink to match.
-const SLICE_FRAMES: Range<usize> = 2_000..50_000;
-/// Max bytes of texts per slice.
+/// Frames of a slice, beyond which it ends with their instant.
+const SLICE_FRAMES: usize = 20_000;
+/// Bytes of texts of a slice, beyond which it ends with their instant.
 const SLICE_TEXT_BYTES: usize = 64 << 20;
-/// Span of the first slice, and of the longest, nanoseconds.
-const SLICE_NS: Range<i64> = 1_000_000_000..86_400_000_000_000;
 
 /// Returns the frame at a row of a batch whose columns are `channels`.
 pub fn sighting<R: FromValue>(batch: &Batch, channels: &[ChannelIndex], row: usize) -> TappedFrame<R> {
@@ -85,26 +85,25 @@ pub struct StreamRequest {
     pub every: bool,
 }
 
-/// Frames of several streams in one order: (time, stream, row). Slices of time bound the memory; a slice of a single
-/// instant holds all frames of that instant.
+/// Frames of several streams in the order of [`OrderedFrames`], in slices that each use a new view, because no view may
+/// be held for long. A slice ends between two instants, so that it is larger than its bounds if an instant is.
 #[derive(Clone, Debug)]
 pub struct ByTime {
     wanted: Vec<StreamRequest>,
+    /// `time` of the next slice's first frame, or an earlier one.
     next: i64,
     end: i64,
-    span: i64,
-    text_bytes_max: usize,
+    text_bytes: usize,
 }
 
 impl ByTime {
     /// Creates a reader of frames with `from ≤ time ≤ to`.
     pub fn new(view: &View, wanted: Vec<StreamRequest>, from: i64, to: i64) -> ByTime {
-        // Do not search beyond the oldest and the newest frame.
+        // Frames that are stored meanwhile are not among the rows to read.
         let times: Vec<(i64, i64)> = wanted.iter().filter_map(|of| view.time_range(of.stream)).collect();
         let first = times.iter().map(|time| time.0).min().unwrap_or(i64::MAX);
         let last = times.iter().map(|time| time.1).max().unwrap_or(i64::MIN);
-        let (next, end, text_bytes_max) = (from.max(first), to.min(last), SLICE_TEXT_BYTES);
-        ByTime { wanted, next, end, span: SLICE_NS.start, text_bytes_max }
+        ByTime { wanted, next: from.max(first), end: to.min(last), text_bytes: SLICE_TEXT_BYTES }
     }
 
     /// Returns the `time` before which all frames were returned.
@@ -122,44 +121,60 @@ impl ByTime {
     /// # Errors
     /// Returns an error if a scan ends early; the next call retries the slice.
     pub fn slice<R: FromValue>(&mut self, view: &View) -> Result<Vec<TappedFrame<R>>, ScanError> {
+        let mut frames = Vec::new();
         if self.is_over() {
-            return Ok(Vec::new());
-        }
-        loop {
-            let last = self.next.saturating_add(self.span - 1).min(self.end);
-            let (mut frames, mut text_bytes) = (Vec::new(), 0);
-            let is_large = |frames: &[TappedFrame<R>], text_bytes: usize| {
-                (frames.len() > SLICE_FRAMES.end || text_bytes > self.text_bytes_max) && self.span > 1
-            };
-            let time = self.next..last.saturating_add(1);
-            'slice: for of in &self.wanted {
-                let scan =
-                    Scan { time: time.clone(), rows: of.rows.clone(), ..Scan::all(of.stream, of.channels.clone()) };
-                for batch in view.scan(scan) {
-                    let batch = batch?;
-                    text_bytes += batch.varying_bytes();
-                    let all = (0..batch.len()).map(|row| sighting(&batch, &of.channels, row));
-                    frames.extend(all.filter(|frame| of.every || !frame.readings.is_empty()));
-                    if is_large(&frames, text_bytes) {
-                        break 'slice;
-                    }
-                }
-            }
-            if is_large(&frames, text_bytes) {
-                self.span = (self.span / 4).max(1);
-                continue;
-            }
-            if frames.len() < SLICE_FRAMES.start && text_bytes <= self.text_bytes_max / 4 {
-                self.span = (self.span * 2).min(SLICE_NS.end);
-            }
-            self.next = last.saturating_add(1);
-            if last == i64::MAX {
-                self.end = i64::MIN;
-            }
-            frames.sort_by_key(|frame| (frame.time, frame.stream.0, frame.row));
             return Ok(frames);
         }
+        let scan = OrderedScan {
+            time: self.next..self.end.saturating_add(1),
+            limit: SLICE_FRAMES,
+            slice_rows: SLICE_FRAMES,
+            ..OrderedScan::all(self.wanted.iter().map(|of| (of.stream, of.channels.clone())).collect())
+        };
+        let (mut ordered, mut text_bytes, mut newest) = (OrderedFrames::new(view, &scan), 0, None);
+        loop {
+            let found = ordered.peek(i64::MAX)?;
+            if let Some((_, error)) = ordered.take_troubles().pop() {
+                return Err(error);
+            }
+            match (found, ordered.frame()) {
+                (NextFrame::Unsure, _) => continue,
+                (NextFrame::At(position), Some(frame)) => {
+                    let is_full = frames.len() >= SLICE_FRAMES || text_bytes >= self.text_bytes;
+                    if is_full && newest != Some(position.time) {
+                        self.next = position.time;
+                        return Ok(frames);
+                    }
+                    newest = Some(position.time);
+                    let of = &self.wanted[frame.stream];
+                    if of.rows.contains(&position.row) {
+                        let sighting = sighting(frame.batch, &of.channels, frame.row);
+                        if of.every || !sighting.readings.is_empty() {
+                            text_bytes += text_bytes_of(frame.batch, frame.row);
+                            frames.push(sighting);
+                        }
+                    }
+                    ordered.advance();
+                }
+                _ => {
+                    self.next = self.end.saturating_add(1);
+                    if self.end == i64::MAX {
+                        self.end = i64::MIN;
+                    }
+                    return Ok(frames);
+                }
+            }
+        }
     }
+}
+
+/// Returns the bytes of the texts in a row.
+fn text_bytes_of(batch: &Batch, row: usize) -> usize {
+    let bytes = |column: &strongback_store::Column| match column.cell(row) {
+        Ok(Value::String(text)) => text.len(),
+        _ => 0,
+    };
+    batch.columns.iter().map(bytes).sum()
 }
 
 #[cfg(test)]
@@ -167,7 +182,6 @@ mod tests {
     use super::*;
     use strongback_store::{
         ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Store, StoreOptions, StreamKey, StreamSpec,
-        Value,
     };
 
     const T0: i64 = 1_790_000_000_000_000_000;
@@ -184,42 +198,102 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_slice_of_long_texts_is_bounded_in_bytes() {
-        let dir = tempfile::tempdir().unwrap();
+    /// Opens a store with streams of one text channel each.
+    fn open(dir: &std::path::Path, tables: &[&str]) -> (Store, Vec<StreamId>) {
         let options = StoreOptions { log_bytes: 4 << 20, segment_bytes: 1 << 20, ..StoreOptions::default() };
-        let store = Store::open(dir.path(), options, T0).unwrap();
-        let spec = StreamSpec {
-            key: StreamKey::new("s", []),
-            source: "test".to_owned(),
-            clock: Clock::Receive,
-            expected_period_ns: None,
-            sequence_modulus: None,
-            channels: vec![ChannelSpec::new("v", ChannelType::String)],
+        let store = Store::open(dir, options, T0).unwrap();
+        let resolve = |table: &&str| {
+            let spec = StreamSpec {
+                key: StreamKey::new(*table, []),
+                source: "test".to_owned(),
+                clock: Clock::Receive,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: vec![ChannelSpec::new("v", ChannelType::String)],
+            };
+            store.resolve(&spec, T0).unwrap().0.id
         };
-        let stream = store.resolve(&spec, T0).unwrap().0.id;
+        let streams = tables.iter().map(resolve).collect();
+        (store, streams)
+    }
+
+    fn append(store: &Store, frames: impl Iterator<Item = (StreamId, i64, String)>) {
         let mut batch = FrameBatch::new();
-        for row in 0..ROWS {
-            let receive_time = T0 + row as i64 * 1_000;
+        for (stream, receive_time, text) in frames {
             batch.begin(FrameHead { stream, receive_time, source_time: None, sequence: None });
-            batch.push(ChannelIndex(0), Value::String(&format!("{row:0>TEXT_BYTES$}")));
+            batch.push(ChannelIndex(0), Value::String(&text));
             batch.end();
         }
         let appended = store.append(&batch, T0 + ROWS as i64 * 1_000);
         assert!(appended.outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
+    }
+
+    fn wanted(streams: &[StreamId], rows: Range<u64>) -> Vec<StreamRequest> {
+        let request = |id: &StreamId| StreamRequest {
+            stream: *id,
+            channels: vec![ChannelIndex(0)],
+            rows: rows.clone(),
+            every: false,
+        };
+        streams.iter().map(request).collect()
+    }
+
+    #[test]
+    fn a_slice_of_long_texts_is_bounded_in_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, streams) = open(dir.path(), &["s"]);
+        append(&store, (0..ROWS).map(|row| (streams[0], T0 + row as i64 * 1_000, format!("{row:0>TEXT_BYTES$}"))));
         let view = store.view();
-        for (text_bytes_max, most) in [(SLICE_TEXT_BYTES, ROWS), (20 * TEXT_BYTES, 20), (1, 1)] {
-            let wanted = StreamRequest { stream, channels: vec![ChannelIndex(0)], rows: 0..u64::MAX, every: false };
-            let all = ByTime::new(&view, vec![wanted], i64::MIN, i64::MAX);
-            let mut slices = ByTime { text_bytes_max, ..all };
+        for (text_bytes, most) in [(SLICE_TEXT_BYTES, ROWS), (20 * TEXT_BYTES, 20), (1, 1)] {
+            let all = ByTime::new(&view, wanted(&streams, 0..u64::MAX), i64::MIN, i64::MAX);
+            let mut slices = ByTime { text_bytes, ..all };
             let mut rows = Vec::new();
             while !slices.is_over() {
                 let slice = slices.slice::<Length>(&view).unwrap();
                 let bytes: usize = slice.iter().flat_map(|frame| &frame.readings).map(|(_, of)| of.0).sum();
-                assert!(bytes <= most * TEXT_BYTES, "{bytes} bytes, at most {text_bytes_max}");
+                assert!(bytes <= most * TEXT_BYTES, "{bytes} bytes, at most {text_bytes}");
                 rows.extend(slice.iter().filter_map(|frame| frame.row));
             }
-            assert!(rows.iter().copied().eq(0..ROWS as u64), "{} rows, at most {text_bytes_max} bytes", rows.len());
+            assert!(rows.iter().copied().eq(0..ROWS as u64), "{} rows, at most {text_bytes} bytes", rows.len());
+        }
+    }
+
+    #[test]
+    fn slices_hold_whole_instants_in_order_however_late_the_frames_came() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, streams) = open(dir.path(), &["s", "t", "u"]);
+        let mut random = fastrand::Rng::with_seed(7);
+        // About four frames an instant, and late by up to the whole length.
+        let frames: Vec<_> = (0..ROWS)
+            .map(|_| (streams[random.usize(0..3)], T0 + random.i64(0..ROWS as i64 / 4) * 1_000, "text".to_owned()))
+            .collect();
+        append(&store, frames.iter().cloned());
+        let mut next = [0; 3];
+        let mut all = Vec::new();
+        for (stream, time, _) in &frames {
+            let row = &mut next[streams.iter().position(|id| id == stream).unwrap()];
+            all.push((*time, stream.0, *row));
+            *row += 1;
+        }
+        let (from, to, rows) = (T0 + 10_000, T0 + 200_000, 50);
+        all.retain(|(time, _, row)| (from..=to).contains(time) && *row < rows);
+        all.sort_unstable();
+        // Frames that come after the first slice, in its span and with later rows, are not among them.
+        for text_bytes in [SLICE_TEXT_BYTES, 40, 1] {
+            let slices = ByTime::new(&store.view(), wanted(&streams, 0..rows), from, to);
+            let mut slices = ByTime { text_bytes, ..slices };
+            let mut found: Vec<(i64, u32, u64)> = Vec::new();
+            while !slices.is_over() {
+                let slice = slices.slice::<Length>(&store.view()).unwrap();
+                let keys: Vec<_> = slice.iter().map(|frame| (frame.time, frame.stream.0, frame.row.unwrap())).collect();
+                if let (Some(last), Some(first)) = (found.last(), keys.first()) {
+                    assert!(last.0 < first.0, "an instant is cut: {last:?} {first:?}");
+                }
+                assert!(keys.iter().all(|key| key.0 < slices.at() || slices.is_over()), "at {}: {keys:?}", slices.at());
+                found.extend(keys);
+                append(&store, std::iter::once((streams[0], to, "late".to_owned())));
+            }
+            assert_eq!(found, all, "{text_bytes}");
         }
     }
 }
