@@ -94,8 +94,13 @@ pub enum BookError {
         error: KeyError,
     },
     /// Saved definition that cannot be in force.
-    #[error("it is not in force: {0}")]
-    Unfit(String),
+    #[error("{name:?} is not in force: {why}")]
+    Unfit {
+        /// Name of the derived channel.
+        name: String,
+        /// Reason.
+        why: String,
+    },
     /// Unknown name.
     #[error("there is no derived channel {0:?}")]
     Unknown(String),
@@ -200,7 +205,7 @@ impl Definitions {
     /// Returns an error if it does not exist, was removed, or is not in force.
     pub fn find(&self, name: &str) -> Result<(Arc<Definition>, DerivedEntry), BookError> {
         if let Some(why) = self.unfit.get(name) {
-            return Err(BookError::Unfit(why.clone()));
+            return Err(BookError::Unfit { name: name.to_owned(), why: why.clone() });
         }
         let definition = self.in_force.iter().find(|definition| definition.table.name == name);
         let found = definition.zip(self.get(name)).map(|(definition, entry)| (definition.clone(), entry.clone()));
@@ -260,7 +265,7 @@ impl Definitions {
     pub fn remove(&mut self, name: &str) -> Result<(), BookError> {
         self.is_free(name)?;
         match self.find(name) {
-            Err(BookError::Unfit(_)) => {}
+            Err(BookError::Unfit { .. }) => {}
             Err(error) => return Err(error),
             Ok((definition, _)) => {
                 let mut others = self.in_force.iter().filter(|other| other.table.name != name);
