@@ -16,6 +16,7 @@ pub(crate) mod recent;
 pub(crate) mod recent_file;
 pub(crate) mod reducer;
 pub(crate) mod refused;
+pub(crate) mod same_time;
 pub(crate) mod sequence;
 pub(crate) mod stream_registry;
 pub(crate) mod stream_slot;
@@ -32,6 +33,7 @@ use crate::append::open_chunks::OpenChunks;
 use crate::append::pending_unit::{PendingUnit, quarter_of};
 use crate::append::recent::RecentRows;
 use crate::append::reducer::Reducer;
+use crate::append::same_time::SameTime;
 use crate::append::sequence::{Seen, SequenceTracker};
 use crate::append::stream_registry::StreamRegistry;
 use crate::append::stream_slot::{SlotTable, StreamSlot};
@@ -83,6 +85,8 @@ pub(crate) struct StreamWriter {
     pub(crate) newest_time: i64,
     /// Hashes of recently sealed rows of such a stream.
     pub(crate) recent: Option<Box<RecentRows>>,
+    /// Rows of its newest `time`, if they are many.
+    pub(crate) same_time: Option<Box<SameTime>>,
     /// Reduction state, if any channel has a reduction.
     pub(crate) reducer: Option<Box<Reducer>>,
     pub(crate) counts: Counts,
@@ -92,6 +96,26 @@ impl StreamWriter {
     /// Returns the stamp that is a frame's `time`.
     pub(crate) fn time_of(&self, (receive, source): Stamps) -> i64 {
         source.filter(|_| self.source_clock).unwrap_or(receive)
+    }
+
+    /// Returns whether a frame whose `time` is not new is equal to a recent one. If it is not, it must be stored.
+    fn is_duplicate(&mut self, row: &RowScratch, time: i64) -> bool {
+        if let Some(known) =
+            self.same_time.as_deref_mut().filter(|known| self.reducer.is_none() && known.is_of(time, &self.shape))
+        {
+            return !known.add(row);
+        }
+        self.same_time = None;
+        let (open, recent) = (self.slot.open.load(), self.recent.as_deref());
+        if recent::is_duplicate(row, &self.shape, time, &open, recent) {
+            return true;
+        }
+        // A reduction may keep the frame from being stored.
+        if time == self.newest_time && self.reducer.is_none() {
+            self.same_time = SameTime::collect(time, &self.shape, &open, recent).map(Box::new);
+            self.same_time.iter_mut().for_each(|known| _ = known.add(row));
+        }
+        false
     }
 }
 
@@ -248,12 +272,11 @@ impl Writer {
             let time = self.scratch.head().time(true);
             if time > stream.newest_time {
                 stream.newest_time = time;
-            } else {
-                let open = stream.slot.open.load();
-                if recent::is_duplicate(&self.scratch, &stream.shape, time, &open, stream.recent.as_deref()) {
-                    stream.counts.duplicate += 1;
-                    return Ok(None);
-                }
+                stream.same_time = None;
+            } else if head.source_time.is_some() && stream.is_duplicate(&self.scratch, time) {
+                // Frames without a source time may share their time of arrival; sent again, each has another.
+                stream.counts.duplicate += 1;
+                return Ok(None);
             }
         }
         if self.streams[id].reducer.is_some() && self.reduce(frame, now) {

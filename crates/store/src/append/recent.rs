@@ -17,7 +17,7 @@ use crate::model::value::{CellState, ChannelType, Value, text_at};
 pub(crate) const RECENT_BYTES_MAX: usize = 16 << 20;
 
 /// Max frames of a stream that a new one is compared with.
-const FRAMES_MAX: usize = 65_536;
+pub(crate) const FRAMES_MAX: usize = 65_536;
 
 /// Max rows of a list that takes further hashes.
 const LIST_ROWS: usize = 1024;
@@ -338,7 +338,7 @@ pub(crate) fn hash_key(origin: u128) -> u64 {
 }
 
 /// Hashes a row's time, states, values and text, as its shape has them.
-fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
+pub(crate) fn hash_row(shape: &RowShape, time: i64, word: impl Fn(usize) -> u64, text: &[u8]) -> u64 {
     let key = shape.hash_key;
     if !shape.has_text {
         return hash_words(key, time, shape.states..shape.words(), word);

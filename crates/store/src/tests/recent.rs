@@ -164,3 +164,69 @@ fn a_checkpoint_file_whose_sync_fails_is_an_error() {
     disk.set_capacity_bytes(disk.used_bytes());
     crate::log::checkpoint::Checkpoint::default().reserve(&disk).expect("the next try may do better");
 }
+
+/// A sender whose clock stands still: its rows are told apart by hashes, whatever their number, shape and place.
+#[test]
+fn frames_of_one_time_are_told_apart_however_many_there_are() {
+    for seed in 0..8 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let disk = FaultDisk::new(seed);
+        let options = StoreOptions { log_bytes: 4 << 20, open_bytes: 0, settle: false, ..StoreOptions::default() };
+        let mut store = open(&disk, &options);
+        let channels = |many: usize| {
+            let kinds = [("n", ChannelType::I64), ("text", ChannelType::String), ("more", ChannelType::I32)];
+            kinds.into_iter().take(many).map(|(name, kind)| ChannelSpec::new(name, kind)).collect::<Vec<_>>()
+        };
+        let mut many = 2;
+        let (mut known, mut time) = (std::collections::HashSet::new(), T0);
+        for part in 0..60 {
+            // Most parts go on with the time before; some channels, seals and openings come in between.
+            match random.u8(0..12) {
+                0 => time += random.i64(1..5),
+                1 => store.upkeep(T0),
+                2 => many = 3,
+                3 => {
+                    store.close(T0).expect("closed");
+                    store = open(&disk, &options);
+                }
+                _ => {}
+            }
+            let stream = store.stream(&spec("stuck", channels(many)).clock(Clock::Source));
+            let mut batch = FrameBatch::new();
+            let mut expected = Vec::new();
+            for _ in 0..random.usize(1..400) {
+                let late = if random.u8(0..50) == 0 { random.i64(0..4) } else { 0 };
+                let frame = (time - late, random.i64(0..40), random.u8(0..8), random.bool() && many > 2);
+                let (at, number, letter, more) = frame;
+                let text = "abcdefgh"[letter as usize..].to_owned();
+                batch.begin(head(stream, T0).sampled(Some(at)));
+                batch.push(ChannelIndex(0), Value::I64(number));
+                batch.push(ChannelIndex(1), Value::String(&text));
+                if more {
+                    batch.push(ChannelIndex(2), Value::I32(letter.into()));
+                }
+                batch.end();
+                expected.push(!known.insert(frame));
+            }
+            let outcomes = store.append(&batch, T0).outcomes;
+            let found: Vec<bool> = outcomes.iter().map(|outcome| *outcome == Outcome::Duplicate).collect();
+            assert_eq!(found, expected, "seed {seed}, part {part}");
+        }
+    }
+}
+
+#[test]
+fn frames_without_a_source_time_are_no_duplicates() {
+    let disk = FaultDisk::new(3);
+    let store = open(&disk, StoreOptions::default());
+    let stream = store.stream(&spec("m", [("v", ChannelType::I64)]).clock(Clock::Source));
+    let mut batch = FrameBatch::new();
+    for value in [5, 5, 6, 5] {
+        batch.put(head(stream, T0), [Value::I64(value)]);
+    }
+    let outcomes = store.append(&batch, T0).outcomes;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })), "{outcomes:?}");
+    let mut batch = FrameBatch::new();
+    batch.put(head(stream, T0 + 1).sampled(Some(T0)), [Value::I64(5)]);
+    assert_eq!(store.append(&batch, T0 + 1).outcomes, [Outcome::Duplicate]);
+}
