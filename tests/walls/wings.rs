@@ -31,10 +31,10 @@ const STORE: [&str; 20] = [
 /// Those of SQL.
 const QUERY: [&str; 13] = [
     "error",
-    "expression",
     "running",
     "sql",
     "functions",
+    "expression",
     "table",
     "operators",
     "wire",

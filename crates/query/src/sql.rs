@@ -5,6 +5,7 @@ pub(crate) mod dialect;
 pub(crate) mod extent;
 pub(crate) mod parser;
 pub(crate) mod setting;
+pub(crate) mod signs;
 pub(crate) mod sized;
 pub(crate) mod statement;
 pub(crate) mod value;

@@ -8,7 +8,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::sql::signs;
 
 use super::node::LookBack;
 use super::zero::NONZERO;
@@ -78,6 +80,10 @@ impl Expression {
             let message = format!("an expression of {count} words and signs; at most {TOKENS_MAX}");
             return Err(ExpressionError::new(Fault::Size, None, message));
         }
+        let apart = |TokenWithSpan { token, span }| {
+            signs::apart(token).into_iter().map(move |token| TokenWithSpan { token, span })
+        };
+        let tokens = tokens.into_iter().flat_map(apart).collect();
         let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
         let mut expr = parser.parse_expr().map_err(syntax)?;
         let after = parser.peek_token();

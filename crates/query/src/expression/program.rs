@@ -12,12 +12,18 @@ use datafusion::arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Sche
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ScalarUDF, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
+
+use crate::error::QueryError;
+use crate::functions::large::LargeCalls;
+use crate::functions::{growth, integer};
+use crate::running::memory::SharedMemory;
+use crate::sql::constant;
 
 use super::node::{LookBack, Memory};
 use super::parse::Expression;
@@ -26,6 +32,13 @@ use super::{Cell, ExpressionError, Fault, Kind, WINDOW_SAMPLES_MAX};
 
 /// Maximum moments evaluated in one batch.
 const BATCH_MOMENTS: usize = 1024;
+/// Max estimate of one function call, in bytes for each row: enough for any function of texts of 1,024 bytes, as
+/// channels have them. Work counts like the bytes whose making would take as long.
+const ROW_BYTES_MAX: usize = 128 << 10;
+/// Max concurrent calls with large results, of all expressions.
+const CALLS_AT_A_TIME: usize = 8;
+/// Max memory of such results, in bytes.
+const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// Version of the format of [`Program::memory`].
 const MEMORY_VERSION: u8 = 1;
 
@@ -60,9 +73,9 @@ pub struct Troubles {
 }
 
 impl Troubles {
-    fn fail(&mut self, error: &DataFusionError) {
+    fn fail(&mut self, error: DataFusionError) {
         self.failed += 1;
-        self.why.get_or_insert_with(|| error.strip_backtrace().chars().take(500).collect());
+        self.why.get_or_insert_with(|| words(error).chars().take(500).collect());
     }
 }
 
@@ -123,13 +136,26 @@ fn kind_of(data_type: &DataType) -> Option<Kind> {
     })
 }
 
+/// Bounds of the functions of all expressions. No one waits for an evaluation and could stop it, so what one row may
+/// cost is bounded instead.
+static LARGE_CALLS: LazyLock<LargeCalls> = LazyLock::new(|| {
+    LargeCalls::with_row_bytes_max(CALLS_AT_A_TIME, SharedMemory::new(MEMORY_BYTES_MAX), ROW_BYTES_MAX)
+});
+
 /// Creates a session with the functions of expressions, which counts zero divisors in `zeros`.
 fn session(zeros: Arc<AtomicU64>) -> Result<SessionState, ExpressionError> {
     let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros)));
     let mut session = SessionStateBuilder::new_with_default_features().build();
-    datafusion::execution::FunctionRegistry::register_udf(&mut session, nonzero)
-        .map_err(|error| ExpressionError::new(Fault::Function, None, error.strip_backtrace()))?;
+    FunctionRegistry::register_udf(&mut session, nonzero)
+        .and_then(|_| growth::bound_functions(&mut session, &LARGE_CALLS))
+        .and_then(|()| integer::check_integers(&mut session))
+        .map_err(|error| ExpressionError::new(Fault::Function, None, words(error)))?;
     Ok(session)
+}
+
+/// Returns an error's message for people.
+fn words(error: DataFusionError) -> String {
+    QueryError::from(error).message
 }
 
 /// Rewords the planner's message about an unknown function.
@@ -169,19 +195,25 @@ impl Planner<'_> {
 
     /// Plans a part. Returns it ready for evaluation, with the type of its values.
     fn plan(&self, sql: &str) -> Result<(Scalar, Kind), (Fault, String)> {
-        let words = |error: DataFusionError| (Fault::Type, error.strip_backtrace());
+        let words = |error: DataFusionError| (Fault::Type, words(error));
         let schema = self.schema();
         if let Some(at) = self.fields.iter().position(|field| format!("\"{}\"", field.name()) == sql) {
             let kind = kind_of(self.fields[at].data_type()).ok_or_else(|| (Fault::Type, "no type".to_owned()))?;
             return Ok((Scalar::Column(at), kind));
         }
         let of = DFSchema::try_from(schema.clone()).map_err(words)?;
-        let expr = self.logical(sql, &of)?;
+        let mut expr = self.logical(sql, &of)?;
+        // Bounds functions and checks integers.
+        for rewrite in self.session.analyzer().function_rewrites() {
+            let rewritten = expr.transform_up(|part| rewrite.rewrite(part, &of, self.session.config_options()));
+            expr = rewritten.map_err(words)?.data;
+        }
         // Some functions can only be evaluated in their simplified form.
         let context = SimplifyContext::builder().with_schema(Arc::new(of.clone()));
         let context = context.with_config_options(self.session.config_options().clone()).build();
         let simplifier = ExprSimplifier::new(context);
-        let expr = simplifier.coerce(expr, &of).and_then(|expr| simplifier.simplify(expr)).map_err(words)?;
+        let simplify = || simplifier.coerce(expr, &of).and_then(|expr| simplifier.simplify(expr));
+        let expr = constant::planning(simplify).map_err(words)?;
         let physical = self.session.create_physical_expr(expr, &of).map_err(words)?;
         let data_type = physical.data_type(&schema).map_err(words)?;
         let kind = kind_of(&data_type).ok_or_else(|| {
@@ -541,7 +573,7 @@ impl Scalar {
             let mut pieces: Vec<ArrayRef> = Vec::with_capacity(rows.len());
             for row in 0..rows.len() {
                 pieces.push(of(&batch.slice(row, 1)).unwrap_or_else(|error| {
-                    troubles.fail(&error);
+                    troubles.fail(error);
                     datafusion::arrow::array::new_null_array(&data_type, 1)
                 }));
             }
@@ -549,7 +581,7 @@ impl Scalar {
             Ok(datafusion::arrow::compute::concat(&pieces)?)
         })();
         evaluated.unwrap_or_else(|error: DataFusionError| {
-            troubles.fail(&error);
+            troubles.fail(error);
             datafusion::arrow::array::new_null_array(&DataType::Null, rows.len())
         })
     }

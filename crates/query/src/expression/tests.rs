@@ -295,3 +295,61 @@ fn what_is_wrong_is_said_with_its_place() {
     program.evaluate(&[Moment { time: 0, is_trigger: true, cells: vec![(0, Cell::F64(1.0))] }], &mut found);
     assert_eq!(found, [Some(Cell::F64(251.0))]);
 }
+
+#[test]
+fn integers_out_of_range_fail_and_do_not_wrap() {
+    let max = Cell::I64(i64::MAX);
+    for (text, kind, cell, why) in [
+        ("\"a\" + 1", Kind::I64, max.clone(), "bigint out of range"),
+        ("\"a\" * 4", Kind::I64, Cell::I64(1 << 62), "bigint out of range"),
+        ("1 - \"a\" - 3", Kind::I64, max.clone(), "bigint out of range"),
+        ("-(\"a\")", Kind::I64, Cell::I64(i64::MIN), "bigint out of range"),
+        ("asof(\"a\", '1s') + 1", Kind::I64, max.clone(), "bigint out of range"),
+        ("moving_max(\"a\" + 1, '1s')", Kind::I64, max, "bigint out of range"),
+    ] {
+        let mut program = Expression::parse(text).expect(text).compile(&[kind]).expect(text);
+        let moment = |time, cell| Moment { time, is_trigger: true, cells: vec![(0, cell)] };
+        let mut outcomes = Vec::new();
+        let troubles = program.evaluate(&[moment(1, Cell::I64(-1)), moment(2, cell)], &mut outcomes);
+        assert_eq!(troubles.why.as_deref(), Some(why), "{text}: {outcomes:?}");
+        assert!(troubles.failed == 1 && outcomes[0].is_some(), "{text}: {outcomes:?}");
+        assert!(outcomes[1].is_none() || text.starts_with("moving"), "{text}: {outcomes:?}");
+    }
+}
+
+#[test]
+fn what_one_row_may_cost_is_bounded() {
+    // None of these may be evaluated: each would take minutes, or gibibytes.
+    for text in [
+        "levenshtein(repeat('a', 200000), repeat('b', 200000)) + length(\"a\")",
+        "levenshtein(repeat(\"a\", 200000), repeat('b', 200000))",
+        "length(repeat(\"a\", 2147483647))",
+        "length(lpad(\"a\", 2147483647))",
+        "length(replace(repeat(\"a\", 60000), 'x', repeat('y', 60000)))",
+    ] {
+        let mut program = Expression::parse(text).expect(text).compile(&[Kind::Text]).expect(text);
+        let moments: Vec<Moment> = (0..3)
+            .map(|time| Moment { time, is_trigger: true, cells: vec![(0, Cell::text(&"x".repeat(time as usize)))] })
+            .collect();
+        let mut outcomes = Vec::new();
+        let troubles = program.evaluate(&moments[2..], &mut outcomes);
+        assert_eq!((outcomes.as_slice(), troubles.failed), ([None].as_slice(), 1), "{text}");
+        assert!(troubles.why.as_deref().is_some_and(|why| why.contains(" at a time, at most 131072")), "{troubles:?}");
+    }
+    // Texts as long as channels have them are no problem.
+    let expression = Expression::parse("levenshtein(\"a\", \"b\") + length(upper(\"a\" || \"b\"))").unwrap();
+    let mut program = expression.compile(&[Kind::Text, Kind::Text]).unwrap();
+    let cells = vec![(0, Cell::text(&"x".repeat(1024))), (1, Cell::text(&"y".repeat(1024)))];
+    let mut outcomes = Vec::new();
+    let troubles = program.evaluate(&[Moment { time: 1, is_trigger: true, cells }], &mut outcomes);
+    assert_eq!((outcomes, troubles.why), (vec![Some(Cell::I64(3 * 1024))], None));
+}
+
+#[test]
+fn a_sign_may_follow_an_operator_without_a_blank() {
+    let mut program = program("CASE WHEN \"a\">-5 AND \"a\"*-1<=+3 THEN 1.0 ELSE 0.0 END");
+    let moment = |value| Moment { time: 1, is_trigger: true, cells: vec![(0, Cell::F64(value))] };
+    let mut outcomes = Vec::new();
+    program.evaluate(&[moment(-3.0), moment(-4.0), moment(-6.0)], &mut outcomes);
+    assert_eq!(outcomes, [1.0, 0.0, 0.0].map(|value| Some(Cell::F64(value))));
+}

@@ -458,14 +458,18 @@ fn bounded_call(
 ) -> Result<ColumnarValue> {
     if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
         let one = growth.estimate(&args.args, 1)?;
-        if one > CONSTANT_BYTES_MAX {
-            return Err(too_large(name, one, CONSTANT_BYTES_MAX));
+        let most = CONSTANT_BYTES_MAX.min(large.bytes_max(1));
+        if one > most {
+            return Err(too_large(name, one, most));
         }
         constant::check_folded(name, one, args.return_field.data_type())?;
         // Constants are measured again when they are put into rows.
         return call(args);
     }
     let all = growth.estimate(&args.args, args.number_rows)?;
+    if all > large.bytes_max(args.number_rows) {
+        return Err(too_large(name, all, large.bytes_max(args.number_rows)));
+    }
     if all <= LARGE_BYTES {
         return call(args);
     }

@@ -34,6 +34,8 @@ struct LargeState {
     free: Mutex<usize>,
     ended: Condvar,
     memory: Arc<SharedMemory>,
+    /// Max estimate of a call, in bytes for each of its rows.
+    row_bytes_max: usize,
 }
 
 /// A running large call.
@@ -42,7 +44,18 @@ struct LargeCall<'a>(&'a LargeState);
 impl LargeCalls {
     /// Allows this number of concurrent calls.
     pub(crate) fn new(at_a_time: usize, memory: Arc<SharedMemory>) -> LargeCalls {
-        LargeCalls(Arc::new(LargeState { free: Mutex::new(at_a_time.max(1)), ended: Condvar::new(), memory }))
+        LargeCalls::with_row_bytes_max(at_a_time, memory, usize::MAX)
+    }
+
+    /// Refuses calls with an estimate above so many bytes for each row, for callers that cannot be stopped.
+    pub(crate) fn with_row_bytes_max(at_a_time: usize, memory: Arc<SharedMemory>, row_bytes_max: usize) -> LargeCalls {
+        let free = Mutex::new(at_a_time.max(1));
+        LargeCalls(Arc::new(LargeState { free, ended: Condvar::new(), memory, row_bytes_max }))
+    }
+
+    /// Returns the max estimate of a call of so many rows, in bytes.
+    pub(crate) fn bytes_max(&self, rows: usize) -> usize {
+        self.0.row_bytes_max.saturating_mul(rows.max(1))
     }
 
     /// Makes a call of a statement once it may begin. Meanwhile its runtime thread is blocked, and another one takes

@@ -20,6 +20,7 @@ use datafusion_pg_catalog::sql::rules::{
 use crate::error::{QueryError, sqlstate};
 use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
+use crate::sql::signs;
 use crate::sql::walk::{Step, Visitor, walk, walk_query};
 
 /// Maximum text accepted, in bytes.
@@ -108,6 +109,9 @@ fn tokens(sql: &str) -> Result<Vec<Token>, QueryError> {
         .tokenize()
         .map_err(|error| QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {error}")))?;
     tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
+    if tokens.iter().any(|token| matches!(token, Token::CustomBinaryOperator(_))) {
+        tokens = tokens.into_iter().flat_map(signs::apart).collect();
+    }
     tokens.shrink_to_fit();
     for token in &mut tokens {
         if matches!(token, Token::Word(word) if word.keyword == Keyword::ABORT) {
