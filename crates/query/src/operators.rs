@@ -4,6 +4,7 @@ pub(crate) mod collected;
 pub(crate) mod cooperation;
 pub(crate) mod guard;
 pub(crate) mod inlined;
+pub(crate) mod membership;
 pub(crate) mod multiplied;
 pub(crate) mod narrow;
 pub(crate) mod serial;

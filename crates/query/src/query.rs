@@ -39,6 +39,7 @@ use crate::functions::text::CheckTexts;
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
+use crate::operators::membership::CheckMemberships;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
 use crate::plan::names;
@@ -276,6 +277,7 @@ fn template(
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
         .with_analyzer_rule(Arc::new(CheckTexts))
+        .with_analyzer_rule(Arc::new(CheckMemberships))
         .with_physical_optimizer_rule(Arc::new(SortedScan))
         .with_physical_optimizer_rule(Arc::new(Cooperation))
         .build())

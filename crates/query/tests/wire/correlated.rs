@@ -105,3 +105,46 @@ async fn a_subquery_of_several_rows_is_no_value() {
     let several = answer(&client, "select (select x from pad)").await;
     assert!(several.is_err(), "{several:?}");
 }
+
+#[tokio::test]
+async fn memberships_with_nulls_are_right_or_refused() {
+    let fixture = Fixture::start().await;
+    let (stream, at) = fixture.stream("a", &[], &[("i", ChannelType::I64), ("f", ChannelType::I64)]);
+    for (row, (i, f)) in [(Some(1), 1), (None, 2), (Some(5), 3)].into_iter().enumerate() {
+        let mut cells = vec![(at[1], Value::I64(f))];
+        cells.extend(i.map(|i| (at[0], Value::I64(i))));
+        fixture.append(&stream, T0 + row as i64 * MS, &cells);
+    }
+    let (stream, at) = fixture.stream("c", &[], &[("k", ChannelType::I64)]);
+    fixture.append(&stream, T0, &[(at[0], Value::I64(5))]);
+    let client = fixture.client().await;
+    let rows = |found: &[&str]| found.iter().map(|cell| vec![Some((*cell).to_owned())]).collect::<Vec<_>>();
+    for (condition, expected) in [
+        ("i not in (select k from c)", ["1"].as_slice()),
+        ("not (i in (select k from c)) and f < 100", &["1"]),
+        ("i not in (select null::bigint from c)", &[]),
+        ("i in (select k from c) or f = 2", &["2", "3"]),
+        ("f > 100 or (i in (select k from c) and f = 3)", &["3"]),
+        ("i>-5 and i in (select k from c)", &["3"]),
+        ("f in (select count(*) from c) or f > 100", &["1"]),
+        ("f not in (5) or f > 100", &["1", "2", "3"]),
+        ("not exists (select 1 from c where c.k = a.i) or f > 100", &["1", "2"]),
+    ] {
+        let sql = format!("select f from a where {condition} order by f");
+        assert_eq!(answer(&client, &sql).await, Ok(rows(expected)), "{sql}");
+    }
+    for condition in [
+        "i not in (select k from c) or f > 100",
+        "not (i in (select k from c)) or f > 100",
+        "not (i in (select k from c) or f > 100)",
+        "(i not in (select k from c)) is null",
+        "case when i not in (select k from c) then true else false end",
+        "f > 100 or (f < 9 and i not in (select null::bigint from c))",
+    ] {
+        let refused = answer(&client, &format!("select f from a where {condition}")).await.unwrap_err();
+        assert!(
+            refused.starts_with("0A000 IN (subquery) is offered as a condition of its own"),
+            "{condition}: {refused}"
+        );
+    }
+}
