@@ -14,6 +14,9 @@ use super::stamp::{self, TimeUnit, time_column};
 use super::target::{ChannelRequest, name_and_unit, type_word};
 use super::{Cell, FilePlace, RowError, Written};
 
+/// First columns of an exported CSV file; `stream` is left out if the other columns name their streams.
+const EXPORT_LEAD: [&str; 4] = ["time", "time_ns", "stream", "gap"];
+
 /// Role of a column in a CSV file.
 enum Role {
     Time(Option<TimeUnit>),
@@ -69,6 +72,11 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
     };
     let has = |wanted: &str| cells.iter().any(|(text, _)| text.trim().eq_ignore_ascii_case(wanted));
     let (one_a_row, names_streams) = (has("channel") && has("value"), has("stream"));
+    // Elsewhere a column `gap` is a channel like any other.
+    let lead = |at: usize| cells.get(at).map(|(text, _)| text.trim());
+    let names_stream = lead(2) == Some("stream");
+    let export_lead = EXPORT_LEAD.iter().filter(|name| names_stream || **name != "stream");
+    let is_export = export_lead.enumerate().all(|(at, name)| lead(at) == Some(name));
     let mut roles: Vec<Role> = Vec::new();
     for (at, (text, place)) in cells.iter().enumerate() {
         let (name, column_unit) = name_and_unit(text);
@@ -77,7 +85,7 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
             _ if at == time => Role::Time(config.time_unit.or(unit)),
             "time" | "time_ns" => Role::Passed,
             "stream" => Role::Stream,
-            "gap" => Role::Gap,
+            "gap" if is_export && at == 2 + usize::from(names_stream) => Role::Gap,
             "channel" if one_a_row => Role::Name,
             "value" if one_a_row => Role::Value,
             "" => return Err(intake.header_error(*place, format!("column {} has no name", at + 1))),
@@ -87,7 +95,7 @@ fn roles(header: &Record, intake: &RowReceiver<'_>) -> Result<Vec<Role>, RowErro
         // Channels of two streams can have one full name. Then each row names its stream.
         let twice = roles.iter().any(|other| match (other, &role) {
             (Role::Channel { name: other, .. }, Role::Channel { name, .. }) => !names_streams && other == name,
-            (Role::Stream, Role::Stream) | (Role::Gap, Role::Gap) => true,
+            (Role::Stream, Role::Stream) => true,
             (Role::Name, Role::Name) | (Role::Value, Role::Value) => true,
             _ => false,
         });
@@ -155,8 +163,12 @@ pub(super) fn read_csv(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiver
             intake.bad_row(place, format!("{} cells, and the header has {}", record.len(), roles.len()));
             continue;
         }
-        if gap_at.is_some_and(|at| !record.cell(at).0.is_empty()) {
-            intake.empty_row();
+        if let Some(at) = gap_at.filter(|at| !record.cell(*at).0.is_empty()) {
+            let place = record.cell(at).1;
+            match (at + 1..roles.len()).all(|at| record.cell(at).0.is_empty()) {
+                true => intake.empty_row(),
+                false => intake.bad_row(place, "a row that describes a gap has no values".to_owned()),
+            }
             continue;
         }
         let row = csv_row(&record, &roles, stream_at, one_a_row, &mut by_stream, intake);
@@ -271,7 +283,7 @@ pub(super) fn read_jsonl(lines: &mut Lines<impl BufRead>, intake: &mut RowReceiv
                 continue;
             }
         };
-        if text_of(&members, "type") == Some("gap") {
+        if is_gap(&members) {
             intake.empty_row();
             continue;
         }
@@ -298,6 +310,12 @@ fn text_of<'m>(members: &'m Members, key: &str) -> Option<&'m str> {
         Some((_, Member::Scalar(text, Written::Text))) => Some(text),
         _ => None,
     }
+}
+
+/// Returns whether a line describes a gap, as exports write it. Others may have a channel named `type`.
+fn is_gap(members: &Members) -> bool {
+    let has = |key| member(members, key).is_some();
+    text_of(members, "type") == Some("gap") && has("from_time_ns") && has("to_time_ns") && !has("time_ns")
 }
 
 /// Returns the channels of a line that describes them.
@@ -346,7 +364,9 @@ fn json_row<'m>(
     };
     let (mut cells, mut asked_for) = (Vec::new(), false);
     for (at, (name, place, value)) in values.iter().enumerate() {
-        let is_frame = !is_inner && (at == time_at || matches!(name.as_str(), "time" | "time_ns" | "stream" | "type"));
+        let is_type = name == "type" && text_of(members, "type") == Some("frame");
+        let is_frame =
+            !is_inner && (at == time_at || is_type || matches!(name.as_str(), "time" | "time_ns" | "stream"));
         if is_frame || *value == Member::Null {
             continue;
         }

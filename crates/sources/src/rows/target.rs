@@ -98,6 +98,8 @@ impl Guess {
             Written::Text => self.text = true,
             Written::List => {}
             Written::Bare | Written::Number => {
+                // Numbers are read without the blanks around them.
+                let text = text.trim();
                 let truth = text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
                 if let Ok(whole) = text.parse::<i64>() {
                     self.whole = true;

@@ -219,6 +219,45 @@ fn json_lines_are_rows_flat_or_as_exports_write_them() {
 }
 
 #[test]
+fn channels_named_gap_and_type_are_no_gaps() {
+    let sink = StoreSink::new();
+    let mut config = sink.config(RowFormat::Csv);
+    config.stream = Some("car".to_owned());
+    let report = run("time_s,gap,rpm\n1,5,0.3\n2,6,0.4\n".as_bytes(), config, &sink, |_| ControlFlow::Continue(()));
+    assert!(report.unwrap().is_whole());
+    assert_eq!(sink.frames("car"), ["1000000000 gap=I64(5) rpm=F64(0.3)", "2000000000 gap=I64(6) rpm=F64(0.4)"]);
+
+    // As exports write them, and a row of both kinds.
+    let sink = StoreSink::new();
+    let text = "time,time_ns,stream,gap,a.x\n\
+        1970-01-01T00:00:00Z,1,a,,5\n1970-01-01T00:00:00Z,2,a,3 frames are missing,\n\
+        1970-01-01T00:00:00Z,3,a,1 frame is missing,6\n";
+    let report = run(text.as_bytes(), sink.config(RowFormat::Csv), &sink, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(sink.frames("a"), ["1 x=I64(5)"]);
+    assert_eq!(complaints(&report), ["4:26 a row that describes a gap has no values"]);
+    assert_eq!((report.rows, report.empty_rows), (3, 1));
+
+    let sink = StoreSink::new();
+    let report = sink.jsonl(concat!(
+        r#"{"time_s":2,"stream":"car","type":"gap","rpm":6}"#,
+        "\n",
+        r#"{"time_s":3,"stream":"car","type":"frame","rpm":7}"#,
+        "\n",
+        r#"{"time_s":4,"stream":"car","type":"fast","rpm":8}"#,
+        "\n",
+    ));
+    assert!(report.is_whole());
+    assert_eq!(
+        sink.frames("car"),
+        [
+            "2000000000 type=String(\"gap\") rpm=I64(6)",
+            "3000000000 rpm=I64(7)",
+            "4000000000 type=String(\"fast\") rpm=I64(8)"
+        ]
+    );
+}
+
+#[test]
 fn types_are_guessed_from_the_first_thousand_rows_or_said() {
     let sink = StoreSink::new();
     let mut text = String::from("time_ns,s.n,s.m,s.k\n");
