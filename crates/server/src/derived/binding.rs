@@ -6,8 +6,11 @@ use strongback_query::{ExpressionError, Kind, Named, Program};
 use strongback_store::{Catalog, ChannelIndex, Reduction, Stream, StreamId, StreamKey};
 
 use super::definition::{Definition, VERSION, base, kind_of};
+use crate::text::nearest::nearest;
 
-/// Max names suggested in place of an unknown one.
+/// Max channels compared with an unknown name, on the thread of all derived channels.
+const NAMES_MAX: usize = 1_000;
+/// Max names listed in place of an ambiguous one.
 const CANDIDATES: usize = 3;
 
 /// Streams that an expression reads, each with its channels and their positions in the expression.
@@ -160,7 +163,7 @@ fn find(
         ([], []) => Err(BindError::Unknown {
             name: named.name.clone(),
             position: named.position,
-            candidates: nearest(path, catalog),
+            candidates: similar(path, catalog),
         }),
         _ => {
             let name =
@@ -171,25 +174,22 @@ fn find(
     }
 }
 
+/// Returns whether the results of a definition would be among the values of a received channel.
+pub fn is_received(definition: &Definition, catalog: &Catalog) -> bool {
+    let mut received = catalog.streams.iter().filter(|stream| !is_derived(stream));
+    received.any(|stream| {
+        let mut channels = stream.layout.channels.iter();
+        stream.key.table == definition.key.table && channels.any(|channel| channel.name == definition.channel)
+    })
+}
+
 /// Returns channels with similar names.
-fn nearest(path: &str, catalog: &Catalog) -> Vec<String> {
-    let mut names: Vec<(usize, String)> = Vec::new();
-    let own = |stream: &&Arc<Stream>| stream.source == "internal";
-    for stream in catalog.streams.iter().filter(|stream| !own(stream)).take(10_000) {
-        for channel in stream.layout.channels.iter().take(1_000) {
-            let name = format!("{}.{}", stream.key.table, channel.name);
-            if names.iter().any(|(_, known)| *known == name) || names.len() > 10_000 {
-                continue;
-            }
-            let distance = strsim::damerau_levenshtein(path, &name);
-            if distance <= 3.max(path.len() / 2) {
-                names.push((distance, name));
-                names.sort();
-                names.truncate(CANDIDATES);
-            }
-        }
-    }
-    names.into_iter().map(|(_, name)| name).collect()
+fn similar(path: &str, catalog: &Catalog) -> Vec<String> {
+    let received = catalog.streams.iter().filter(|stream| stream.source != "internal");
+    let names = received.flat_map(|stream| {
+        stream.layout.channels.iter().map(|channel| format!("{}.{}", stream.key.table, channel.name))
+    });
+    nearest(path, names.take(NAMES_MAX))
 }
 
 /// Returns the streams that an expression reads, each once, with its channels and their positions in the expression.

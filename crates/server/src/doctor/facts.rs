@@ -3,9 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use strongback_store::{
-    CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, StreamList, View,
-};
+use strongback_store::{CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, View};
 
 use super::judgement::{NEAR_NS, RECENT_NS};
 use super::misplaced::SPAN;
@@ -15,17 +13,16 @@ use crate::server::Server;
 use crate::sources::expectation::{Expectation, StreamStatus};
 use crate::sources::ledger::ROWS_MAX;
 use crate::sources::roster::{SourceCard, is_live};
+use crate::text::nearest::nearest;
 
 /// Max number of streams examined.
 const STREAMS_MAX: usize = 2_000;
 /// Max number of channels of one stream examined.
 const CHANNELS_MAX: usize = 1_000;
 /// Max number of channels compared with an unknown name.
-const NAMES_MAX: usize = 50_000;
+const NAMES_MAX: usize = 10_000;
 /// Max number of late frames passed over to find the one nearest to an instant.
 const LATE_MAX: usize = 64;
-/// Max number of suggested names.
-const NEAREST: usize = 3;
 
 /// Gathers the facts about channels, or everything, at an instant or now. Reads the disk, so it belongs on a reader
 /// thread.
@@ -85,7 +82,13 @@ pub fn gather(
         at,
         channel: channel.map(str::to_owned),
         nearest: match (channel, streams.is_empty()) {
-            (Some(name), true) => nearest(name, &catalog.streams),
+            (Some(name), true) => {
+                let received = catalog.streams.iter().filter(|stream| !stream.key.is_internal());
+                let names = received.flat_map(|stream| {
+                    stream.layout.channels.iter().map(|channel| stream.key.channel_name(&channel.name))
+                });
+                nearest(name, names.take(NAMES_MAX))
+            }
             _ => Vec::new(),
         },
         started: now.saturating_sub(i64::try_from(server.started.elapsed().as_nanos()).unwrap_or(i64::MAX)),
@@ -267,22 +270,4 @@ fn frame(view: &View, scan: Scan) -> Result<FoundFrame, ScanError> {
         }
     }
     Ok((None, Vec::new()))
-}
-
-/// Returns names similar to an unknown one, the nearest first.
-fn nearest(name: &str, streams: &StreamList) -> Vec<String> {
-    let asked = name.to_lowercase();
-    let names = streams
-        .iter()
-        .filter(|s| !s.key.is_internal())
-        .flat_map(|stream| stream.layout.channels.iter().map(|channel| stream.key.channel_name(&channel.name)));
-    let far = |full: &str| {
-        let plain = full.split('{').next().unwrap_or(full).to_lowercase();
-        strsim::damerau_levenshtein(&asked, &plain).min(strsim::damerau_levenshtein(&asked, &full.to_lowercase()))
-    };
-    let mut found: Vec<(usize, String)> = names.take(NAMES_MAX).map(|full| (far(&full), full)).collect();
-    found.retain(|(distance, _)| *distance <= (asked.chars().count() / 2).max(3));
-    found.sort();
-    found.truncate(NEAREST);
-    found.into_iter().map(|(_, full)| full).collect()
 }
