@@ -12,6 +12,7 @@ use super::answer::{self, Failure, JsonBody, Parameters};
 use super::reading::range;
 use crate::alarms::limits::history;
 use crate::derived::backfill::{self, BackfillHost, StartError};
+use crate::derived::binding;
 use crate::derived::book::{BookError, DerivedEntry};
 use crate::derived::definition::{DerivedTable, value_of};
 use crate::derived::instance::{Counts, Evaluated};
@@ -131,6 +132,10 @@ pub(super) async fn put(
         let table = &definition.table;
         let entry = DerivedEntry::first(table.clone(), now);
         let catalog = putting.ingest.store().catalog();
+        if binding::is_received(&definition, &catalog) {
+            let message = format!("{:?} is a received channel: give the results another name", definition.path());
+            return Err(failure(BookError::Conflict(message)));
+        }
         let versions = derived.versions();
         match Past::all(&definition, &entry, &catalog, |path| versions.get(path).copied()) {
             Ok(_) => {}
