@@ -85,8 +85,6 @@ pub(crate) struct StreamWriter {
     pub(crate) newest_time: i64,
     /// Hashes of recently sealed rows of such a stream.
     pub(crate) recent: Option<Box<RecentRows>>,
-    /// Rows of its newest `time`, if they are many.
-    pub(crate) same_time: Option<Box<SameTime>>,
     /// Reduction state, if any channel has a reduction.
     pub(crate) reducer: Option<Box<Reducer>>,
     pub(crate) counts: Counts,
@@ -100,20 +98,24 @@ impl StreamWriter {
 
     /// Returns whether a frame whose `time` is not new is equal to a recent one. If it is not, it must be stored.
     fn is_duplicate(&mut self, row: &RowScratch, time: i64) -> bool {
-        if let Some(known) =
-            self.same_time.as_deref_mut().filter(|known| self.reducer.is_none() && known.is_of(time, &self.shape))
-        {
-            return !known.add(row);
+        // A reduction may keep the frame from being stored.
+        let is_stored = self.reducer.is_none();
+        if let Some(recent) = self.recent.as_deref_mut() {
+            match recent.same_time.as_mut().filter(|known| is_stored && known.is_of(time, &self.shape)) {
+                Some(known) => return !known.add(row),
+                None => recent.same_time = None,
+            }
         }
-        self.same_time = None;
         let (open, recent) = (self.slot.open.load(), self.recent.as_deref());
         if recent::is_duplicate(row, &self.shape, time, &open, recent) {
             return true;
         }
-        // A reduction may keep the frame from being stored.
-        if time == self.newest_time && self.reducer.is_none() {
-            self.same_time = SameTime::collect(time, &self.shape, &open, recent).map(Box::new);
-            self.same_time.iter_mut().for_each(|known| _ = known.add(row));
+        if time == self.newest_time
+            && is_stored
+            && let Some(mut known) = SameTime::collect(time, &self.shape, &open, recent)
+        {
+            known.add(row);
+            self.recent.get_or_insert_default().same_time = Some(known);
         }
         false
     }
@@ -272,7 +274,6 @@ impl Writer {
             let time = self.scratch.head().time(true);
             if time > stream.newest_time {
                 stream.newest_time = time;
-                stream.same_time = None;
             } else if head.source_time.is_some() && stream.is_duplicate(&self.scratch, time) {
                 // Frames without a source time may share their time of arrival; sent again, each has another.
                 stream.counts.duplicate += 1;

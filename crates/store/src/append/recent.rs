@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::append::StreamWriter;
 use crate::append::chunk::Chunk;
+use crate::append::same_time::SameTime;
 use crate::append::stream_slot::OpenRows;
 use crate::model::row::{RowScratch, RowShape, head_of, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at};
@@ -46,6 +47,8 @@ pub(crate) struct RecentRows {
     lists: VecDeque<SealedHashes>,
     rows: usize,
     bytes: usize,
+    /// Rows of the stream's newest `time`, if they are many, sealed or not.
+    pub(crate) same_time: Option<SameTime>,
 }
 
 impl RecentRows {
@@ -160,7 +163,9 @@ impl RecentOrder {
     /// Remembers a chunk of a stream that is leaving memory.
     pub(crate) fn keep(&mut self, (stream, chunk): (u32, &Chunk), most_bytes: usize, streams: &mut [StreamWriter]) {
         let Some(writer) = streams.get_mut(stream as usize) else { return };
+        let newest_time = writer.newest_time;
         let recent = writer.recent.get_or_insert_default();
+        recent.same_time.take_if(|known| known.time() != newest_time);
         let before = (recent.lists.len(), recent.bytes);
         recent.keep(chunk, self.next);
         self.account(before, recent);

@@ -66,6 +66,11 @@ impl SameTime {
         Some(SameTime { time, shape: shape.clone(), hashes })
     }
 
+    /// Returns the `time` of its rows.
+    pub(crate) fn time(&self) -> i64 {
+        self.time
+    }
+
     /// Returns whether it knows the rows that a frame of this `time` and shape is compared with.
     pub(crate) fn is_of(&self, time: i64, shape: &Arc<RowShape>) -> bool {
         self.time == time && Arc::ptr_eq(&self.shape, shape) && self.hashes.len() < 2 * FRAMES_MAX

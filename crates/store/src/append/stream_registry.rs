@@ -226,7 +226,6 @@ impl StreamRegistry {
             saved_serial: None,
             newest_time: i64::MIN,
             recent: None,
-            same_time: None,
             reducer: None,
             counts: Counts::default(),
         };
