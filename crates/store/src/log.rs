@@ -64,7 +64,7 @@ impl LogPosition {
         self.0 % ring_bytes
     }
 
-    /// Returns the position so many bytes before, or the first one.
+    /// Returns the position `bytes` before this one, or the first position.
     pub(crate) fn back(self, bytes: u64) -> LogPosition {
         LogPosition(self.0.saturating_sub(bytes))
     }
@@ -73,7 +73,7 @@ impl LogPosition {
 impl Add<u64> for LogPosition {
     type Output = LogPosition;
 
-    /// Returns the position so many bytes behind. Saturates only for forged numbers: no real position is that large.
+    /// Returns the position `bytes` after this one. Saturates only for forged numbers: no real position is that large.
     #[inline(always)]
     fn add(self, bytes: u64) -> LogPosition {
         LogPosition(self.0.saturating_add(bytes))
@@ -83,7 +83,7 @@ impl Add<u64> for LogPosition {
 impl Sub for LogPosition {
     type Output = u64;
 
-    /// Returns the bytes between two positions, or 0 if the other one is behind.
+    /// Returns the bytes from `other` to this position, or 0 if `other` is after it.
     #[inline(always)]
     fn sub(self, other: LogPosition) -> u64 {
         self.0.saturating_sub(other.0)

@@ -47,13 +47,13 @@ impl LargeCalls {
         LargeCalls::with_row_bytes_max(at_a_time, memory, usize::MAX)
     }
 
-    /// Refuses calls with an estimate above so many bytes for each row, for callers that cannot be stopped.
+    /// Also refuses calls whose estimate is above `row_bytes_max` per row, for callers that cannot be stopped.
     pub(crate) fn with_row_bytes_max(at_a_time: usize, memory: Arc<SharedMemory>, row_bytes_max: usize) -> LargeCalls {
         let free = Mutex::new(at_a_time.max(1));
         LargeCalls(Arc::new(LargeState { free, ended: Condvar::new(), memory, row_bytes_max }))
     }
 
-    /// Returns the max estimate of a call of so many rows, in bytes.
+    /// Returns the max estimate of a call with this number of rows, in bytes.
     pub(crate) fn bytes_max(&self, rows: usize) -> usize {
         self.0.row_bytes_max.saturating_mul(rows.max(1))
     }
