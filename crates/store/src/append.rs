@@ -31,9 +31,9 @@ use crate::append::gaps_found::GapsFound;
 use crate::append::gate::Gate;
 use crate::append::open_chunks::OpenChunks;
 use crate::append::pending_unit::{PendingUnit, quarter_of};
-use crate::append::recent::RecentRows;
+use crate::append::recent::{ComparedRows, RecentRows};
 use crate::append::reducer::Reducer;
-use crate::append::same_time::SameTime;
+use crate::append::same_time::SameTimes;
 use crate::append::sequence::{Seen, SequenceTracker};
 use crate::append::stream_registry::StreamRegistry;
 use crate::append::stream_slot::{SlotTable, StreamSlot};
@@ -97,25 +97,15 @@ impl StreamWriter {
     }
 
     /// Returns whether a frame whose `time` is not new is equal to a recent one. If it is not, it must be stored.
-    fn is_duplicate(&mut self, row: &RowScratch, time: i64) -> bool {
-        // A reduction may keep the frame from being stored.
-        let is_stored = self.reducer.is_none();
-        if let Some(recent) = self.recent.as_deref_mut() {
-            match recent.same_time.as_mut().filter(|known| is_stored && known.is_of(time, &self.shape)) {
-                Some(known) => return !known.add(row),
-                None => recent.same_time = None,
-            }
+    fn is_duplicate(&self, row: &RowScratch, (id, time): (u32, i64), known: &mut SameTimes) -> bool {
+        let open = self.slot.open.load();
+        if let Some(is_known) = known.find((id, time), row, &self.shape, &open) {
+            return is_known;
         }
-        let (open, recent) = (self.slot.open.load(), self.recent.as_deref());
-        if recent::is_duplicate(row, &self.shape, time, &open, recent) {
-            return true;
-        }
-        if time == self.newest_time
-            && is_stored
-            && let Some(mut known) = SameTime::collect(time, &self.shape, &open, recent)
-        {
-            known.add(row);
-            self.recent.get_or_insert_default().same_time = Some(known);
+        let rows = ComparedRows::new(&open, self.recent.as_deref());
+        let Some(compared) = rows.compare(row, &self.shape, time) else { return true };
+        if compared >= same_time::ROWS_MIN {
+            known.keep((id, time), &self.shape, self.next_row, &rows);
         }
         false
     }
@@ -139,6 +129,8 @@ pub(crate) struct Writer {
     pub(crate) gaps: GapsFound,
     /// Whether frames are accepted.
     pub(crate) gate: Gate,
+    /// Rows of times that have many.
+    pub(crate) same_times: SameTimes,
     /// Row being encoded.
     scratch: RowScratch,
     /// Max bytes of one frame's record.
@@ -157,6 +149,7 @@ impl Writer {
             open: OpenChunks::new(),
             gaps: GapsFound::default(),
             gate: Gate::default(),
+            same_times: SameTimes::default(),
             scratch: RowScratch::default(),
             frame_max: FRAME_BYTES_MAX,
             max_future_ns: i64::MAX,
@@ -274,7 +267,8 @@ impl Writer {
             let time = self.scratch.head().time(true);
             if time > stream.newest_time {
                 stream.newest_time = time;
-            } else if head.source_time.is_some() && stream.is_duplicate(&self.scratch, time) {
+            } else if head.source_time.is_some() && stream.is_duplicate(&self.scratch, (id, time), &mut self.same_times)
+            {
                 // Frames without a source time may share their time of arrival; sent again, each has another.
                 stream.counts.duplicate += 1;
                 return Ok(None);

@@ -226,6 +226,15 @@ impl Chunk {
         lower_bound(len, |row| self.time(row) < time)
     }
 
+    /// Iterates over the rows of a `time`.
+    pub(crate) fn rows_of(&self, time: i64) -> impl Iterator<Item = usize> {
+        let (len, is_sorted) = (self.len(), self.sorted());
+        let from = if is_sorted { self.lower_bound(time, len) } else { 0 };
+        (from..len)
+            .take_while(move |row| !is_sorted || self.time(*row) == time)
+            .filter(move |row| self.time(*row) == time)
+    }
+
     /// Returns the state of a cell; absent beyond the shape.
     pub(crate) fn state(&self, row: usize, channel: usize) -> CellState {
         if channel >= self.shape.fields.len() {

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use crate::append::StreamWriter;
 use crate::append::chunk::Chunk;
-use crate::append::same_time::SameTime;
 use crate::append::stream_slot::OpenRows;
 use crate::model::row::{RowScratch, RowShape, head_of, mask};
 use crate::model::value::{CellState, ChannelType, Value, text_at};
@@ -47,8 +46,6 @@ pub(crate) struct RecentRows {
     lists: VecDeque<SealedHashes>,
     rows: usize,
     bytes: usize,
-    /// Rows of the stream's newest `time`, if they are many, sealed or not.
-    pub(crate) same_time: Option<SameTime>,
 }
 
 impl RecentRows {
@@ -163,9 +160,7 @@ impl RecentOrder {
     /// Remembers a chunk of a stream that is leaving memory.
     pub(crate) fn keep(&mut self, (stream, chunk): (u32, &Chunk), most_bytes: usize, streams: &mut [StreamWriter]) {
         let Some(writer) = streams.get_mut(stream as usize) else { return };
-        let newest_time = writer.newest_time;
         let recent = writer.recent.get_or_insert_default();
-        recent.same_time.take_if(|known| known.time() != newest_time);
         let before = (recent.lists.len(), recent.bytes);
         recent.keep(chunk, self.next);
         self.account(before, recent);
@@ -224,35 +219,53 @@ impl RecentOrder {
     }
 }
 
-/// Returns whether a frame is equal in `time` and all values to one in memory or sealed recently.
-pub(crate) fn is_duplicate(
-    row: &RowScratch,
-    shape: &RowShape,
-    time: i64,
-    open: &OpenRows,
-    recent: Option<&RecentRows>,
-) -> bool {
-    let mut left = FRAMES_MAX;
-    for chunk in open.chunks.iter().rev() {
-        let len = chunk.len();
-        if left < len {
-            return false;
-        }
-        left -= len;
-        if chunk.time_range().is_none_or(|(min, max)| time < min || time > max) {
-            continue;
-        }
-        let same = |at: usize| values_equal(row, shape, chunk, at);
-        if chunk.sorted() {
-            let from = chunk.lower_bound(time, len);
-            if (from..len).take_while(|&at| chunk.time(at) == time).any(same) {
-                return true;
-            }
-        } else if (0..len).filter(|&at| chunk.time(at) == time).any(same) {
-            return true;
-        }
+/// Rows that a frame of a stream is compared with: the newest [`FRAMES_MAX`] in memory and, if that is all of them, those
+/// sealed recently.
+pub(crate) struct ComparedRows<'a> {
+    chunks: &'a [Arc<Chunk>],
+    sealed: Option<&'a RecentRows>,
+}
+
+impl<'a> ComparedRows<'a> {
+    pub(crate) fn new(open: &'a OpenRows, recent: Option<&'a RecentRows>) -> ComparedRows<'a> {
+        let mut left = FRAMES_MAX;
+        let newest = open.chunks.iter().rev().take_while(|chunk| {
+            let len = chunk.len();
+            let fits = len <= left;
+            left = left.saturating_sub(len);
+            fits
+        });
+        let beyond = open.chunks.len() - newest.count();
+        ComparedRows { chunks: &open.chunks[beyond..], sealed: recent.filter(|_| beyond == 0) }
     }
-    recent.is_some_and(|recent| recent.holds(time, row, shape))
+
+    /// Iterates over the chunks that may have rows of a `time`, newest first.
+    pub(crate) fn chunks_of(&self, time: i64) -> impl Iterator<Item = &'a Chunk> {
+        let holds = move |chunk: &&Arc<Chunk>| chunk.time_range().is_some_and(|(min, max)| min <= time && time <= max);
+        self.chunks.iter().rev().filter(holds).map(|chunk| &**chunk)
+    }
+
+    /// Iterates over shape and hashes of sealed rows of which any may have this `time`.
+    pub(crate) fn sealed_of(&self, time: i64) -> impl Iterator<Item = (&'a RowShape, &'a [u64])> {
+        let lists = self.sealed.into_iter().flat_map(RecentRows::lists);
+        lists.filter(move |((min, max), ..)| (*min..=*max).contains(&time)).map(|(_, shape, hashes)| (shape, hashes))
+    }
+
+    /// Compares a row in `time` and all values. Returns `None` if it is equal to one of them, otherwise with how many
+    /// rows in memory it was compared.
+    pub(crate) fn compare(&self, row: &RowScratch, shape: &RowShape, time: i64) -> Option<usize> {
+        let mut compared = 0;
+        for chunk in self.chunks_of(time) {
+            for at in chunk.rows_of(time) {
+                if values_equal(row, shape, chunk, at) {
+                    return None;
+                }
+                compared += 1;
+            }
+        }
+        let is_sealed = self.sealed.is_some_and(|recent| recent.holds(time, row, shape));
+        (!is_sealed).then_some(compared)
+    }
 }
 
 fn values_equal(row: &RowScratch, shape: &RowShape, chunk: &Chunk, at: usize) -> bool {

@@ -1,83 +1,150 @@
 //! Rows of a stream that have one `time`, as a sender makes them whose clock stands still.
 //!
 //! A frame whose `time` is not new is compared with the rows of that time ([`crate::append::recent`]), so each would
-//! take longer than the one before. From some number on their hashes (64 bits) are kept instead.
+//! take longer than the one before. From some number on their hashes (64 bits) are kept instead. Rows stored since a
+//! frame was last looked up are added at the next look, whatever path they came by.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::append::recent::{FRAMES_MAX, RecentRows, hash_row};
+use crate::append::chunk::Chunk;
+use crate::append::recent::{ComparedRows, FRAMES_MAX, hash_row};
 use crate::append::stream_slot::OpenRows;
 use crate::model::row::{RowScratch, RowShape};
 
 /// Rows of one `time` from which on their hashes are kept.
-const ROWS_MIN: usize = if cfg!(test) { 2 } else { 64 };
+pub(crate) const ROWS_MIN: usize = if cfg!(test) { 2 } else { 64 };
 
-/// Hashes of the rows of one `time` and shape.
+/// Max times whose hashes are kept, over all streams.
+const TIMES_MAX: usize = if cfg!(test) { 4 } else { 1024 };
+
+/// Max hashes kept over all streams, about 36 MB. One time can have more.
+const HASHES_MAX: usize = if cfg!(test) { 600 } else { 2 << 20 };
+
+/// Hashes of the rows of one stream, shape and `time`.
 #[derive(Debug)]
-pub(crate) struct SameTime {
-    time: i64,
+struct SameTime {
     shape: Arc<RowShape>,
     hashes: HashSet<u64>,
+    /// Row of the stream from which on rows are not looked at yet.
+    next_row: u64,
+    /// Number of the look at which it was last used.
+    used: u64,
 }
 
 impl SameTime {
-    /// Collects the hashes of all rows that a frame of this `time` is compared with. Returns `None` if the newest rows
-    /// are not of this time, or the shape of any is another one.
-    pub(crate) fn collect(
-        time: i64,
-        shape: &Arc<RowShape>,
-        open: &OpenRows,
-        recent: Option<&RecentRows>,
-    ) -> Option<SameTime> {
-        let newest = open.chunks.last()?;
-        let len = newest.len();
-        if len < ROWS_MIN || newest.time(len - ROWS_MIN) != time || newest.time(len - 1) != time {
-            return None;
-        }
+    /// Collects the hashes of all rows that a frame of this `time` is compared with. Returns `None` if the shape of any
+    /// is another one.
+    fn collect(time: i64, shape: &Arc<RowShape>, next_row: u64, rows: &ComparedRows<'_>) -> Option<SameTime> {
         let mut hashes = HashSet::new();
-        let mut left = FRAMES_MAX;
-        for chunk in open.chunks.iter().rev() {
-            let len = chunk.len();
-            if left < len {
-                return Some(SameTime { time, shape: shape.clone(), hashes });
-            }
-            left -= len;
-            if chunk.time_range().is_none_or(|(min, max)| time < min || time > max) {
-                continue;
-            }
+        for chunk in rows.chunks_of(time) {
             if !Arc::ptr_eq(&chunk.shape, shape) {
                 return None;
             }
-            for row in (0..len).filter(|row| chunk.time(*row) == time) {
-                let words = chunk.row_words(row);
-                hashes.insert(hash_row(shape, time, |w| words[w].load(Ordering::Relaxed), chunk.row_text(row)));
-            }
+            hashes.extend(chunk.rows_of(time).map(|row| hash_in(chunk, time, row)));
         }
-        for ((from, to), of, sealed) in recent.into_iter().flat_map(RecentRows::lists) {
-            if (from..=to).contains(&time) {
-                if !std::ptr::eq(of, &**shape) {
-                    return None;
+        for (of, sealed) in rows.sealed_of(time) {
+            if !std::ptr::eq(of, &**shape) {
+                return None;
+            }
+            hashes.extend(sealed);
+        }
+        Some(SameTime { shape: shape.clone(), hashes, next_row, used: 0 })
+    }
+
+    /// Adds the rows of this `time` stored since. Returns whether it knows all rows of this `time` and shape.
+    fn catch_up(&mut self, time: i64, shape: &Arc<RowShape>, open: &OpenRows) -> bool {
+        let next_row = open.next_row();
+        if !Arc::ptr_eq(&self.shape, shape) || !(open.first_row..=next_row).contains(&self.next_row) {
+            return false;
+        }
+        for chunk in open.chunks.iter().rev().take_while(|chunk| chunk.end_row() > self.next_row) {
+            let seen = self.next_row.saturating_sub(chunk.first_row) as usize;
+            for row in (seen..chunk.len()).filter(|row| chunk.time(*row) == time) {
+                if !Arc::ptr_eq(&chunk.shape, shape) {
+                    return false;
                 }
-                hashes.extend(sealed);
+                self.hashes.insert(hash_in(chunk, time, row));
             }
         }
-        Some(SameTime { time, shape: shape.clone(), hashes })
+        self.next_row = next_row;
+        self.hashes.len() < 2 * FRAMES_MAX
+    }
+}
+
+fn hash_in(chunk: &Chunk, time: i64, row: usize) -> u64 {
+    let words = chunk.row_words(row);
+    hash_row(&chunk.shape, time, |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
+}
+
+/// Hashes of the rows of times that have many, of all streams. Those not used for longest go first.
+#[derive(Debug, Default)]
+pub(crate) struct SameTimes {
+    times: HashMap<(u32, i64), SameTime>,
+    hashes: usize,
+    looks: u64,
+}
+
+impl SameTimes {
+    /// Returns whether a row of this stream and `time` is equal to one stored before, or `None` if that has to be found
+    /// out by comparing.
+    pub(crate) fn find(
+        &mut self,
+        (stream, time): (u32, i64),
+        row: &RowScratch,
+        shape: &Arc<RowShape>,
+        open: &OpenRows,
+    ) -> Option<bool> {
+        let known = self.times.get_mut(&(stream, time))?;
+        let before = known.hashes.len();
+        let is_known = known.catch_up(time, shape, open);
+        self.hashes += known.hashes.len() - before;
+        if !is_known {
+            self.forget((stream, time));
+            return None;
+        }
+        self.looks += 1;
+        known.used = self.looks;
+        let is_stored = known.hashes.contains(&hash_row(shape, time, |w| row.words[w], &row.text));
+        self.forget_beyond(TIMES_MAX, HASHES_MAX);
+        Some(is_stored)
     }
 
-    /// Returns the `time` of its rows.
-    pub(crate) fn time(&self) -> i64 {
-        self.time
+    /// Keeps the hashes of all rows of this stream and `time`, if all have this shape.
+    pub(crate) fn keep(
+        &mut self,
+        (stream, time): (u32, i64),
+        shape: &Arc<RowShape>,
+        next_row: u64,
+        rows: &ComparedRows<'_>,
+    ) {
+        let Some(mut known) = SameTime::collect(time, shape, next_row, rows) else { return };
+        self.looks += 1;
+        known.used = self.looks;
+        self.hashes += known.hashes.len();
+        self.times.insert((stream, time), known);
+        self.forget_beyond(TIMES_MAX, HASHES_MAX);
     }
 
-    /// Returns whether it knows the rows that a frame of this `time` and shape is compared with.
-    pub(crate) fn is_of(&self, time: i64, shape: &Arc<RowShape>) -> bool {
-        self.time == time && Arc::ptr_eq(&self.shape, shape) && self.hashes.len() < 2 * FRAMES_MAX
+    /// Forgets what was not used for longest until few enough are left. The last used stays.
+    fn forget_beyond(&mut self, times: usize, hashes: usize) {
+        while (self.times.len() > times || self.hashes > hashes)
+            && self.times.len() > 1
+            && let Some(oldest) = self.times.iter().min_by_key(|(_, known)| known.used).map(|(key, _)| *key)
+        {
+            self.forget(oldest);
+        }
     }
 
-    /// Adds a row. Returns whether it is new.
-    pub(crate) fn add(&mut self, row: &RowScratch) -> bool {
-        self.hashes.insert(hash_row(&self.shape, self.time, |w| row.words[w], &row.text))
+    fn forget(&mut self, key: (u32, i64)) {
+        self.hashes -= self.times.remove(&key).map_or(0, |known| known.hashes.len());
+    }
+
+    /// Returns the numbers of times and of hashes.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        debug_assert_eq!(self.hashes, self.times.values().map(|known| known.hashes.len()).sum::<usize>());
+        (self.times.len(), self.hashes)
     }
 }

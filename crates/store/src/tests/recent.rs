@@ -165,7 +165,8 @@ fn a_checkpoint_file_whose_sync_fails_is_an_error() {
     crate::log::checkpoint::Checkpoint::default().reserve(&disk).expect("the next try may do better");
 }
 
-/// A sender whose clock stands still: its rows are told apart by hashes, whatever their number, shape and place.
+/// Senders whose clocks stand still: their rows are told apart by hashes, whatever their number, shape and place, and
+/// however many clocks there are.
 #[test]
 fn frames_of_one_time_are_told_apart_however_many_there_are() {
     for seed in 0..8 {
@@ -178,10 +179,10 @@ fn frames_of_one_time_are_told_apart_however_many_there_are() {
             kinds.into_iter().take(many).map(|(name, kind)| ChannelSpec::new(name, kind)).collect::<Vec<_>>()
         };
         let mut many = 2;
-        let (mut known, mut time) = (std::collections::HashSet::new(), T0);
-        for part in 0..60 {
+        let (mut known, mut time, mut most) = (std::collections::HashSet::new(), T0, 0);
+        for part in 0..120 {
             // Most parts go on with the time before; some channels, seals and openings come in between.
-            match random.u8(0..12) {
+            match random.u8(0..16) {
                 0 => time += random.i64(1..5),
                 1 => store.upkeep(T0),
                 2 => many = 3,
@@ -191,27 +192,34 @@ fn frames_of_one_time_are_told_apart_however_many_there_are() {
                 }
                 _ => {}
             }
-            let stream = store.stream(&spec("stuck", channels(many)).clock(Clock::Source));
+            let name = ["stuck", "still", "slow"][random.usize(0..3)];
+            let stream = store.stream(&spec(name, channels(many)).clock(Clock::Source));
+            let late_max = [1, 2, 6][random.usize(0..3)];
             let mut batch = FrameBatch::new();
             let mut expected = Vec::new();
-            for _ in 0..random.usize(1..400) {
-                let late = if random.u8(0..50) == 0 { random.i64(0..4) } else { 0 };
-                let frame = (time - late, random.i64(0..40), random.u8(0..8), random.bool() && many > 2);
-                let (at, number, letter, more) = frame;
+            for _ in 0..random.usize(1..300) {
+                let at = time - random.i64(0..late_max);
+                let (number, letter, more) = (random.i64(0..40), random.u8(0..8), random.bool() && many > 2);
                 let text = "abcdefgh"[letter as usize..].to_owned();
-                batch.begin(head(stream, T0).sampled(Some(at)));
+                let is_sampled = random.u8(0..50) > 0;
+                batch.begin(head(stream, at).sampled(is_sampled.then_some(at)));
                 batch.push(ChannelIndex(0), Value::I64(number));
                 batch.push(ChannelIndex(1), Value::String(&text));
                 if more {
                     batch.push(ChannelIndex(2), Value::I32(letter.into()));
                 }
                 batch.end();
-                expected.push(!known.insert(frame));
+                let is_new = known.insert((name, at, number, letter, more));
+                expected.push(is_sampled && !is_new);
             }
             let outcomes = store.append(&batch, T0).outcomes;
             let found: Vec<bool> = outcomes.iter().map(|outcome| *outcome == Outcome::Duplicate).collect();
             assert_eq!(found, expected, "seed {seed}, part {part}");
+            let (times, hashes) = store.engine.writer.lock().same_times.sizes();
+            assert!(times <= 1 || times <= 4 && hashes <= 600, "{times} times, {hashes} hashes");
+            most = most.max(times);
         }
+        assert_eq!(most, 4, "seed {seed}");
     }
 }
 
