@@ -21,6 +21,8 @@ pub mod sqlstate {
     pub const DIVISION_BY_ZERO: &str = "22012";
     /// An invalid argument of a function.
     pub const INVALID_PARAMETER: &str = "22023";
+    /// A malformed regular expression.
+    pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
     /// Text that is not a value of its type.
     pub const INVALID_TEXT: &str = "22P02";
     /// Bytes that are not a value of their type.
@@ -254,6 +256,7 @@ fn datafusion_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => datafusion_sqlstate(inner),
         DataFusionError::Shared(inner) => datafusion_sqlstate(inner),
         DataFusionError::Collection(all) => all.first().map_or(sqlstate::INTERNAL_ERROR, datafusion_sqlstate),
+        DataFusionError::External(inner) if inner.is::<regex::Error>() => sqlstate::INVALID_REGULAR_EXPRESSION,
         DataFusionError::External(inner) => {
             inner.downcast_ref::<DataFusionError>().map_or(sqlstate::INTERNAL_ERROR, datafusion_sqlstate)
         }

@@ -32,8 +32,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
-use crate::functions::growth;
-use crate::functions::integer;
+use crate::functions;
 use crate::functions::large::LargeCalls;
 use crate::functions::text::CheckTexts;
 use crate::operators::cooperation::Cooperation;
@@ -269,8 +268,7 @@ fn template(
     }
     context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
     let mut state = context.state();
-    growth::bound_functions(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
-    integer::check_integers(&mut state)?;
+    functions::bound(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(SerialUnions)];
     rules.extend(state.physical_optimizers().iter().cloned());
     Ok(SessionStateBuilder::new_from_existing(state)

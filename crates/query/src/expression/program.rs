@@ -20,8 +20,8 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 
 use crate::error::QueryError;
+use crate::functions;
 use crate::functions::large::LargeCalls;
-use crate::functions::{growth, integer};
 use crate::running::memory::SharedMemory;
 use crate::sql::constant;
 
@@ -147,8 +147,7 @@ fn session(zeros: Arc<AtomicU64>) -> Result<SessionState, ExpressionError> {
     let nonzero = Arc::new(ScalarUDF::new_from_impl(Nonzero::new(zeros)));
     let mut session = SessionStateBuilder::new_with_default_features().build();
     FunctionRegistry::register_udf(&mut session, nonzero)
-        .and_then(|_| growth::bound_functions(&mut session, &LARGE_CALLS))
-        .and_then(|()| integer::check_integers(&mut session))
+        .and_then(|_| functions::bound(&mut session, &LARGE_CALLS))
         .map_err(|error| ExpressionError::new(Fault::Function, None, words(error)))?;
     Ok(session)
 }

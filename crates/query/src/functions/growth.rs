@@ -146,7 +146,7 @@ fn growth_of(name: &str) -> Option<Growth> {
 ///
 /// # Errors
 /// If a function cannot be registered.
-pub(crate) fn bound_functions(state: &mut SessionState, large: &LargeCalls) -> Result<()> {
+pub(super) fn bound_functions(state: &mut SessionState, large: &LargeCalls) -> Result<()> {
     let functions: Vec<Arc<ScalarUDF>> = state.scalar_functions().values().cloned().collect();
     for function in functions {
         if let Some(bounded) = bounded(&function, large) {
@@ -341,6 +341,11 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if let (Growth::Pad, Some(length)) = (self.growth, args.args.get_mut(1)) {
             make_natural(length);
+        }
+        if let (Growth::Resize, Some(size)) = (self.growth, args.args.get(1))
+            && numbers(size)?.is_some_and(|(least, _)| least < 0)
+        {
+            return Err(DataFusionError::Execution(format!("{}: the size is negative", self.name())));
         }
         let call = |args| self.inner.inner().invoke_with_args(args);
         let in_parts = |args| pattern::call_in_parts(self.name(), &self.large, args, &call);

@@ -38,7 +38,7 @@ const HINT: &str = "Cast one of the numbers to a wider type before: bigint, nume
 ///
 /// # Errors
 /// If a function cannot be registered.
-pub(crate) fn check_integers(state: &mut SessionState) -> Result<()> {
+pub(super) fn check_integers(state: &mut SessionState) -> Result<()> {
     state.register_udaf(Arc::new(AggregateUDF::from(sum::ExactSum::default())))?;
     state.register_function_rewrite(Arc::new(CheckIntegers))
 }

@@ -1,9 +1,9 @@
-//! Results with several columns of one name, as in `select time, * from t`.
+//! Results with several columns of one name, as in `select time, * from t` or `select x / 2, x / 2 from t`.
 //!
 //! PostgreSQL takes them, DataFusion does not. A repeated column therefore gets another name while a statement is
 //! planned, and its own where the columns are shown. A name refers to the column that kept it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -40,6 +40,19 @@ impl Repeated {
     /// Passes on errors of the traversal, and adds none.
     pub(crate) fn shown(mut self, plan: &LogicalPlan) -> Result<SchemaRef, QueryError> {
         plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::Projection(projection) = node {
+                for expr in &projection.expr {
+                    if let Expr::Alias(alias) = expr
+                        && let Some(name) = self.0.get_mut(&alias.name)
+                    {
+                        // An expression is shown as the planner names it.
+                        *name = alias.expr.schema_name().to_string();
+                        if let Expr::Column(column) = alias.expr.as_ref() {
+                            name.clone_from(&column.name);
+                        }
+                    }
+                }
+            }
             if let LogicalPlan::SubqueryAlias(subquery) = node
                 && let LogicalPlan::Projection(projection) = subquery.input.as_ref()
             {
@@ -69,8 +82,9 @@ impl Repeated {
 
     fn name<'a>(&'a self, planned: &'a str) -> &'a str {
         let mut name = planned;
-        while let Some(shorter) = self.0.get(name).filter(|shorter| shorter.len() < name.len()) {
-            name = shorter;
+        for _ in 0..self.0.len() {
+            let Some(known) = self.0.get(name) else { break };
+            name = known;
         }
         name
     }
@@ -118,24 +132,38 @@ impl Rename<'_> {
         }
         let all = Wildcards::of(select, self.tables);
         let mut columns: HashMap<String, Vec<Vec<String>>> = HashMap::new();
+        let mut expressions: HashSet<String> = HashSet::new();
         for item in &mut select.projection {
             let SelectItem::UnnamedExpr(expr) = item else { continue };
             let path = match expr {
                 SqlExpr::Identifier(ident) => vec![folded(ident)],
                 SqlExpr::CompoundIdentifier(idents) => idents.iter().map(folded).collect(),
-                _ => continue,
+                expr => {
+                    let text = expr.to_string();
+                    if expressions.contains(&text) {
+                        self.rename(item, text);
+                    } else {
+                        expressions.insert(text);
+                    }
+                    continue;
+                }
             };
             let Some(name) = path.last().cloned() else { continue };
             let before = columns.entry(name.clone()).or_default();
             if all.have(&path) || before.iter().any(|other| is_same(other, &path)) {
-                let planned = format!("{name} (column {})", self.names.len() + 1);
-                let alias = Ident::with_quote('"', &planned);
-                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-                self.names.insert(planned, name);
+                self.rename(item, name);
             } else {
                 before.push(path);
             }
         }
+    }
+
+    fn rename(&mut self, item: &mut SelectItem, name: String) {
+        let SelectItem::UnnamedExpr(expr) = item else { return };
+        let planned = format!("{name} (column {})", self.names.len() + 1);
+        let alias = Ident::with_quote('"', &planned);
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        self.names.insert(planned, name);
     }
 }
 

@@ -2,7 +2,8 @@
 //! rejects.
 
 use datafusion::sql::sqlparser::ast::{
-    CopyOption, CopySource, CopyTarget, Expr, ObjectName, ObjectNamePart, Query as SqlQuery, Set, Statement, Value,
+    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Expr, Ident, ObjectName, ObjectNamePart,
+    Query as SqlQuery, Set, Statement, Value,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -84,9 +85,40 @@ pub(crate) fn request(statement: &Statement) -> Request {
         Statement::Discard { .. } => Request::Discard,
         Statement::LISTEN { .. } => Request::Nothing("LISTEN"),
         Statement::UNLISTEN { .. } => Request::Nothing("UNLISTEN"),
-        Statement::Copy { source, to: true, target: CopyTarget::Stdout, options, .. } => copy_out(source, options),
+        Statement::Copy { source, to: true, target: CopyTarget::Stdout, options, legacy_options, .. } => {
+            match older_form(legacy_options) {
+                Ok(older) => copy_out(source, &[options.as_slice(), &older].concat()),
+                Err(refused) => Request::Refused(refused),
+            }
+        }
         other => Request::Refused(refusal(other)),
     }
+}
+
+/// Translates options without parentheses, as in `COPY t TO STDOUT WITH CSV HEADER`.
+fn older_form(options: &[CopyLegacyOption]) -> Result<Vec<CopyOption>, QueryError> {
+    let refused = |option: &dyn std::fmt::Display| {
+        Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("COPY option {option} is not offered")))
+    };
+    let mut found = Vec::new();
+    for option in options {
+        match option {
+            CopyLegacyOption::Csv(of_csv) => {
+                found.push(CopyOption::Format(Ident::new("csv")));
+                for option in of_csv {
+                    match option {
+                        CopyLegacyCsvOption::Header => found.push(CopyOption::Header(true)),
+                        other => return refused(other),
+                    }
+                }
+            }
+            CopyLegacyOption::Header => found.push(CopyOption::Header(true)),
+            CopyLegacyOption::Delimiter(delimiter) => found.push(CopyOption::Delimiter(*delimiter)),
+            CopyLegacyOption::Null(null) => found.push(CopyOption::Null(null.clone())),
+            other => return refused(other),
+        }
+    }
+    Ok(found)
 }
 
 fn copy_out(source: &CopySource, options: &[CopyOption]) -> Request {

@@ -593,11 +593,15 @@ async fn portals_copies_and_system_tables() {
     for (sql, want) in [
         ("copy (select x, y from pad where x < 2 order by x) to stdout", "0\t\\N\n1\t0.125\n"),
         ("copy (select 'a,b' as \"q\") to stdout with (format csv, header true)", "q\n\"a,b\"\n"),
+        ("copy (select 'a,b' as \"q\") to stdout with csv header", "q\n\"a,b\"\n"),
+        ("copy (select 1 as a, null as b) to stdout csv header delimiter ';' null '-'", "a;b\n1;-\n"),
     ] {
         let copy = client.copy_out(sql).await.unwrap();
         let lines: Vec<_> = copy.map(|chunk| String::from_utf8(chunk.unwrap().to_vec()).unwrap()).collect().await;
         assert_eq!(lines.concat(), want);
     }
+    let refused = client.copy_out("copy (select 1) to stdout with binary").await.err().unwrap();
+    assert_eq!(refused.code().unwrap().code(), "0A000");
     let channel = texts(&client, "select name, type, unit from strongback.channels where channel = 'y'").await;
     assert_eq!(channel, [cells(["pad.y", "f64", "bar"])]);
     assert_eq!(text(&client, "select received from strongback.sources").await, "7");

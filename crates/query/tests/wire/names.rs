@@ -49,6 +49,9 @@ async fn repeated_columns_keep_their_names() {
         ("select distinct time_ns, * from pad order by time_ns", first.clone()),
         ("select time_ns, time_ns from pad", "time_ns time_ns".to_owned()),
         ("select x, pad.x, x from pad order by x", "x x x".to_owned()),
+        ("select -x, -x from pad order by -x", "(- pad.x) (- pad.x)".to_owned()),
+        ("select x + 1, x, x + 1 from pad", "pad.x + Int64(1) x pad.x + Int64(1)".to_owned()),
+        ("select * from (select -x, -x from pad) q", "(- pad.x) (- pad.x)".to_owned()),
         ("select x, x, count(*) as n from pad group by x order by x", "x x n".to_owned()),
         ("select * from (select time_ns, * from pad) q", first.clone()),
         ("select x, * from (select time_ns, * from pad) q", format!("x time_ns {PAD}")),
@@ -70,6 +73,9 @@ async fn repeated_columns_keep_their_names() {
     ] {
         assert_eq!(columns(&fixture, &client, sql).await, wanted, "{sql}");
     }
+    let counted = client.prepare("select max(x), max(x), min(x) from pad").await.unwrap();
+    assert!(counted.columns().iter().map(|column| column.name()).eq(["max", "max", "min"]));
+    assert_eq!(texts(&client, "select max(x), max(x) from pad").await, [["2", "2"].map(|x| Some(x.to_owned()))]);
     let rows = texts(&client, "select x, y, pad.x, * from pad where x = 2").await;
     let cells: Vec<&str> = rows[0].iter().flatten().map(String::as_str).collect();
     assert_eq!((&cells[..4], &cells[9..]), (&["2", "0.25", "2", "2026-11-20 00:00:00.002+00"][..], &["2", "0.25"][..]));
