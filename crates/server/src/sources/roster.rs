@@ -445,7 +445,7 @@ impl Roster {
         }
         let source = newest.and_then(|newest| newest.source_time);
         let received = newest.map(|newest| newest.receive_time);
-        let turn = streams.expectations[at].look(&Seen {
+        let mut turn = streams.expectations[at].look(&Seen {
             now,
             frames: newest.map_or(0, |newest| newest.frames),
             received,
@@ -455,7 +455,9 @@ impl Roster {
             // A PLC sends symbols without a period on change, so they have no rate to learn.
             may_learn: kind != "ads",
         });
-        if let Some(ended) = &turn.ended {
+        if let Some(ended) = &mut turn.ended {
+            // Whether frames are missing, its sequence says; from a learnt period it is a guess.
+            ended.missing = ended.missing.filter(|_| !counts_itself(stream));
             count_missing(store, stream, ended);
         }
         if turn != StatusChanges::default() {

@@ -275,6 +275,12 @@ impl LimitTable {
         if self.context.as_ref().is_some_and(|context| context.is.is_empty()) {
             return KeyError::wrong("while.is", "[states] are needed");
         }
+        if let Some(Context { channel, .. }) = &self.context
+            && channel.contains(['*', '?'])
+            && !channel.contains('"')
+        {
+            return KeyError::wrong("while.channel", format!("{channel:?} is a pattern, and one channel is needed"));
+        }
         Ok(Rule {
             channels,
             bounds: [&self.watch, &self.warning, &self.critical].map(|bounds| bounds.clone().unwrap_or_default()),
@@ -438,6 +444,10 @@ pub(super) mod tests {
             ("stale_ms = 0", "stale_ms: 0 is not within 1 and a year"),
             ("stale_ms = 5\nstale = \"normal\"", "stale: it is watch, warning or critical"),
             ("watch = { high = 1 }\nwhile = { channel = \"x.y\", is = [] }", "while.is: [states] are needed"),
+            (
+                "watch = { high = 1 }\nwhile = { channel = \"x.*\", is = [\"RUN\"] }",
+                "while.channel: \"x.*\" is a pattern, and one channel is needed",
+            ),
             ("name = \"n\"\nwatch = { high = 1 }\nchannels = []", "duplicate key"),
         ] {
             let error = rule(keys).expect_err(keys);
