@@ -196,7 +196,7 @@ fn a_file_that_cannot_be_its_store_says_why() {
     drop(store);
     assert_eq!(rows(&try_open(&copy).expect("opened"), s, 2).end, 12_000);
 
-    // One damaged first page is survived, and told by `verify`.
+    // One damaged first page is survived, told by `verify`, and mended by the next opening.
     let good = std::fs::read(&path).expect("read");
     let with = |changed: &[u8]| {
         let file = OpenOptions::new().write(true).open(&path).expect("opened");
@@ -212,6 +212,9 @@ fn a_file_that_cannot_be_its_store_says_why() {
         let store = try_open(&path).expect("the other copy");
         assert_eq!(rows(&store, s, 2).end, 3_000);
         store.close(T0).expect("closed");
+        let mended = std::fs::read(&path).expect("read");
+        assert!(mended[..8192] == good[..8192], "the copy at {copy}");
+        assert!(inspect(&path, Depth::Footers).expect("inspected").damage.is_empty());
     }
     with(&good);
     let damaged = |offset: usize| {

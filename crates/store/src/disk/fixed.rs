@@ -26,6 +26,8 @@ pub(crate) struct FixedDisk {
     log: Arc<dyn DiskFile>,
     buffered: Arc<dyn DiskFile>,
     slots: Arc<Slots>,
+    /// Offsets of damaged copies of the first page.
+    damaged: Vec<u64>,
 }
 
 /// Owners of the slots.
@@ -61,7 +63,7 @@ impl FixedDisk {
         let fails = io_error(volume.clone());
         let size = volume.size().map_err(&fails)?;
         let file = volume.open(Access::Buffered).map_err(&fails)?;
-        let (mut valid, mut wrong) = (None, Vec::new());
+        let (mut valid, mut wrong, mut damaged_at) = (None, Vec::new(), Vec::new());
         for offset in COPIES {
             let mut page = vec![0; PAGE_BYTES];
             let found = match file.read_at(&mut page, offset) {
@@ -77,8 +79,14 @@ impl FixedDisk {
                 FirstPageState::Newer(found) => {
                     return Err(OpenError::Newer { path: volume.path(), found, known: layout::known() });
                 }
-                FirstPageState::Damaged(reason) => wrong.push(format!("offset {offset}: {reason}")),
-                FirstPageState::Nothing => wrong.push(format!("offset {offset}: no first page of a store")),
+                FirstPageState::Damaged(reason) => {
+                    wrong.push(format!("offset {offset}: {reason}"));
+                    damaged_at.push(offset);
+                }
+                FirstPageState::Nothing => {
+                    wrong.push(format!("offset {offset}: no first page of a store"));
+                    damaged_at.push(offset);
+                }
             }
         }
         let damaged = |reason| OpenError::Damaged { path: volume.path(), reason };
@@ -96,7 +104,8 @@ impl FixedDisk {
                 layout.size_bytes
             )));
         }
-        FixedDisk::with(volume, layout).map_err(fails)
+        let disk = FixedDisk::with(volume, layout).map_err(fails)?;
+        Ok(FixedDisk { damaged: damaged_at, ..disk })
     }
 
     fn with(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
@@ -107,7 +116,7 @@ impl FixedDisk {
             next_turn: AtomicU64::new(1),
             closed: false.into(),
         };
-        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots) })
+        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots), damaged: Vec::new() })
     }
 
     /// Begins to create a store in a volume. It overwrites any previous store; the new one exists after
@@ -142,6 +151,15 @@ impl FixedDisk {
         // Verify that the page reads back as written.
         let back = read_exact(&*self.buffered, 0, PAGE_BYTES)?;
         if back == page { Ok(()) } else { Err(io::Error::other("the first page does not read back as it was written")) }
+    }
+
+    /// Writes damaged copies of the first page again, from the other one.
+    fn mend(&self) -> io::Result<()> {
+        let Some(page) = self.layout.page().filter(|_| !self.damaged.is_empty()) else { return Ok(()) };
+        for offset in &self.damaged {
+            self.log.write_at(&Pages::of(&page), *offset)?;
+        }
+        self.log.sync()
     }
 
     fn handle(&self, (offset, size_bytes): (u64, u64), access: Access) -> Arc<dyn DiskFile> {
@@ -193,6 +211,8 @@ impl Disk for FixedDisk {
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         let Some(volume) = self.volume.lock()? else { return Ok(None) };
+        // If it fails, the other copy suffices, `verify` tells it, and the next opening tries again.
+        let _ = self.mend();
         Ok(Some(Box::new(VolumeLock { slots: self.slots.clone(), _volume: volume })))
     }
 
