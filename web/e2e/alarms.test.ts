@@ -42,9 +42,12 @@ describe("alarms", () => {
   });
 
   it("want a name before someone can know of them", async () => {
+    // Where the list is a drawer, the key opens it.
+    await page().setViewportSize({ width: 1280, height: 720 });
     await page().keyboard.press("a");
     await shown("the question for a name", async () => (await page().getByRole("alert").count()) === 1);
     expect(await page().getByTestId("operator").evaluate((box) => box === document.activeElement)).toBe(true);
+    await page().setViewportSize({ width: 1920, height: 1080 });
     await page().getByTestId("operator").fill("Ada");
     await page().getByTestId("acknowledge").click();
     await shown("that Ada knows", async () => (await alarms().innerText()).includes("Ada knows"));

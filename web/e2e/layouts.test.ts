@@ -40,6 +40,29 @@ afterAll(async () => {
 });
 
 describe("layouts", () => {
+  it("keep the ends of an axis that an operator sets, and say what is wrong with others", async () => {
+    const plot = page().locator('[data-testid="panel"][data-kind="plot"]').first();
+    await plot.hover();
+    await plot.getByTestId("panel-menu").click();
+    const end = (name: string) => page().getByTestId(name);
+    await end("left-max").fill("2.5");
+    await end("left-max").press("Tab");
+    await end("left-min").fill("3");
+    await end("left-min").press("Tab");
+    await shown("why not", async () => (await innerText(page().getByTestId("menu").getByRole("alert"))).includes("the min below the max"));
+    await end("left-min").fill("-1");
+    await end("left-min").press("Tab");
+    await shown("no complaint", async () => (await page().getByTestId("menu").getByRole("alert").count()) === 0);
+    await end("left-min").press("Escape");
+    await plot.getByTestId("panel-menu").click();
+    expect([await end("left-min").inputValue(), await end("left-max").inputValue()]).toEqual(["-1", "2.5"]);
+    for (const name of ["left-min", "left-max"]) {
+      await end(name).fill("");
+      await end(name).press("Tab");
+    }
+    await end("left-max").press("Escape");
+  });
+
   it("have a panel of every kind, each with something to say", async () => {
     await page().setViewportSize({ width: 2560, height: 1440 });
     for (const kind of ["table", "number", "state", "alarms", "events", "sources", "gaps", "sql", "runs"]) await add(kind);

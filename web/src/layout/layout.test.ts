@@ -3,7 +3,7 @@ import { toCsv } from "../text/csv";
 import { count } from "../text/number";
 import { EMPTY, freeze, fromServer, type Layout, pick, thaw, withMoved, withoutPanel, withPanel } from "./layout";
 import type { Channel, ChannelType } from "../connection/message";
-import { panel } from "./panel";
+import { panel, readPanel } from "./panel";
 import { type Node, panelsOf, type Split } from "./split";
 import { troubles } from "../state/trouble";
 
@@ -24,15 +24,20 @@ const words = (layout: Layout) => {
 describe("layout", () => {
   it("survives being kept, with everything of its panels", () => {
     const view = fromServer({ title: "launch", run: null, panels: [{ kind: "plot", title: "LOX", channels: ["a.*"], span_s: 30 }] });
-    const made = panel("sql", "Q", [], { text: "select 1", axes: { "a.b": "right" }, band: false });
+    const made = panel("sql", "Q", [], { text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, band: false });
     const layout = withPanel(withPanel(view, made), panel("gaps", "G"), made.id, "middle");
     const again = thaw(freeze(layout));
     expect(words(again)).toBe("(LOX Q/G*)");
     expect(again.panels[0]).toMatchObject({ kind: "plot", title: "LOX", channels: ["a.*"], span_s: 30 });
-    expect(again.panels[1]).toMatchObject({ text: "select 1", axes: { "a.b": "right" }, band: false });
+    expect(again.panels[1]).toMatchObject({ text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, band: false });
     expect(again.panels[0]!.id).not.toBe(view.panels[0]!.id);
     expect(freeze(again)).toBe(freeze(layout));
     expect(freeze(thaw(freeze(EMPTY)))).toBe(freeze(EMPTY));
+  });
+  it("takes only ends that leave an axis", () => {
+    const ends = (value: unknown) => readPanel({ kind: "plot", ends: value }).ends;
+    expect([ends({ left: { min: 3, max: 2 } }), ends({ left: { min: "1" } }), ends({ right: {} }), ends(7), ends(null)]).toEqual([{}, {}, {}, {}, {}]);
+    expect(ends({ left: { min: 3, max: Infinity }, up: { min: 1 } })).toEqual({ left: { min: 3 } });
   });
   it("reads layouts of the first version, whose panels stood on a grid", () => {
     const old = { v: 1, title: "old", panels: [

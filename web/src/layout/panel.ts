@@ -17,6 +17,12 @@ export const shows = (kind: PanelKind): boolean => ["plot", "table", "number", "
 /** Kinds that show channels over a span of time. */
 export const spans = (kind: PanelKind): boolean => ["plot", "now", "states"].includes(kind);
 
+/** Ends of a value axis; where none is said the data decide. */
+export interface Ends {
+  min?: number;
+  max?: number;
+}
+
 export interface Panel {
   id: string;
   kind: PanelKind;
@@ -26,6 +32,8 @@ export interface Panel {
   span_s: number;
   /** Side of the value axis, by full name; where nothing is said the unit decides. */
   axes: Record<string, "left" | "right">;
+  /** Ends of the value axes that do not follow the data. */
+  ends: Partial<Record<"left" | "right", Ends>>;
   /** Whether min and max of each bucket are drawn behind the line. */
   band: boolean;
   /** Question of a panel of SQL; filter of a state at a time. */
@@ -41,11 +49,22 @@ let made = 0;
 
 /** A new panel; ids are unique within the page. */
 export function panel(kind: PanelKind, title: string, channels: string[] = [], more: Partial<Panel> = {}): Panel {
-  return { id: `p${++made}`, kind, title, channels, span_s: 60, axes: {}, band: true, text: "", ...more };
+  return { id: `p${++made}`, kind, title, channels, span_s: 60, axes: {}, ends: {}, band: true, text: "", ...more };
 }
 
 export function clamp(value: number, low: number, high: number, otherwise = low): number {
   return Number.isFinite(value) ? Math.min(high, Math.max(low, value)) : otherwise;
+}
+
+/** Ends of an axis, as far as they are numbers; none if the min is not below the max. */
+export function readEnds(value: unknown): Ends | null {
+  if (typeof value !== "object" || value === null) return null;
+  const { min, max } = value as { min?: unknown; max?: unknown };
+  const ends: Ends = {};
+  if (typeof min === "number" && Number.isFinite(min)) ends.min = min;
+  if (typeof max === "number" && Number.isFinite(max)) ends.max = max;
+  const none = ends.min === undefined && ends.max === undefined;
+  return none || (ends.min !== undefined && ends.max !== undefined && ends.min >= ends.max) ? null : ends;
 }
 
 /** A panel of a stranger's text, with a new id; throws with what is wrong. */
@@ -60,8 +79,13 @@ export function readPanel(value: unknown): Panel {
   for (const [name, side] of Object.entries(typeof p.axes === "object" && p.axes !== null ? p.axes : {})) {
     if (side === "left" || side === "right") axes[name] = side;
   }
+  const ends: Panel["ends"] = {};
+  for (const side of ["left", "right"] as const) {
+    const read = readEnds((p.ends as Partial<Record<typeof side, unknown>> | undefined)?.[side]);
+    if (read) ends[side] = read;
+  }
   return panel(kind, String(p.title ?? "").slice(0, 200), channels.map(String), {
-    span_s: clamp(Number(p.span_s ?? 60), 1, 31 * 86_400, 60), axes, band: p.band !== false,
+    span_s: clamp(Number(p.span_s ?? 60), 1, 31 * 86_400, 60), axes, ends, band: p.band !== false,
     text: typeof p.text === "string" ? p.text.slice(0, TEXT_MAX) : "",
   });
 }

@@ -77,7 +77,7 @@ function feed(...channels: Channel[]): Feed {
   return of;
 }
 const frame = (of: Feed, more: object = {}) => ({
-  feed: of, axes: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
+  feed: of, axes: {}, ends: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
   stale: new Set<number>(), hidden: new Set<number>(), ...more,
 });
 const newest = () => made.at(-1)! as unknown as { options: Options; data: unknown; size: unknown; ctx: ReturnType<typeof recorder>; cursor: { left: number } };
@@ -118,6 +118,21 @@ describe("a plot", () => {
     // The spike is no longer in sight.
     one.draw(frame(feed(channel(1, "bar")), { now: 60, spanS: 20 }));
     expect(newest().options.scales.y0!.range()[1]).toBeLessThan(2);
+  });
+  it("keeps the ends of an axis that were set, and says what lies beyond", () => {
+    const one = plot();
+    const said = () => {
+      for (const hook of newest().options.hooks.draw!) hook(newest());
+      return newest().ctx.calls.filter((c) => c.name === "fillText").map((c) => String(c.args[0])).filter((t) => /[▲▼]/.test(t));
+    };
+    one.draw(frame(feed(channel(1, "bar")), { ends: { left: { min: 0.25, max: 10 } } }));
+    expect(newest().options.scales.y0!.range()).toEqual([0.25, 10]);
+    expect(said()).toEqual(["▲ 50", "▼ 0"]);
+    one.draw(frame(feed(channel(1, "bar")), { ends: { left: { max: 60 }, right: { max: 1 } } }));
+    expect(newest().options.scales.y0!.range()[0]).toBeLessThanOrEqual(0);
+    expect([newest().options.scales.y0!.range()[1], said().length]).toEqual([60, 2]);
+    one.draw(frame(feed(channel(1, "bar"))));
+    expect(newest().options.scales.y0!.range()[1]).toBeGreaterThanOrEqual(50);
   });
   it("has a second axis once there is a second unit, and gives each the range of its own channels", () => {
     const one = plot();

@@ -7,7 +7,8 @@ import type { Feed } from "../state/feed";
 import { type Bound, type Bounded, boundLines, type Box, paintBounds } from "./limits";
 import { eventLabels, eventLines, joinedShades } from "./marks";
 import type { Event } from "../connection/message";
-import { reach, ValueRange } from "./range";
+import type { Ends, Panel } from "../layout/panel";
+import { reach, ValueRange, withEnds } from "./range";
 import { type CursorReading, readingAt } from "./reading";
 import type { Series } from "../state/series";
 import { theme } from "./theme";
@@ -27,6 +28,8 @@ export interface Frame {
   feed: Feed;
   /** Side of the value axis by channel name, where it is not the unit's. */
   axes: Sides;
+  /** Ends of the left and the right axis that do not follow the data. */
+  ends: Panel["ends"];
   /** Whether min and max are drawn behind the line. */
   band: boolean;
   /** Right edge, s from the feed's origin. */
@@ -55,6 +58,8 @@ export class Plot {
   private u: uPlot;
   private frame: Frame | null = null;
   private ranges: ValueRange[] = [];
+  /** Min and max of what each axis shows; min is above max where that is nothing. */
+  private extents: { min: number; max: number }[] = [];
   /** Widths of the value axes. */
   private axisPx: number[] = [];
   /** Ticks of each axis as they were worked out last. */
@@ -134,8 +139,9 @@ export class Plot {
     const { now, spanS, hidden } = this.frame!;
     const drawn = drawnOf(this.axisOf, hidden);
     for (let axis = 0; axis < this.units.length; axis++) {
-      const { min, max } = extentOn(axis, drawn, this.feed.series, now - spanS, now);
-      this.ranges[axis]!.fit(min, max);
+      const extent = extentOn(axis, drawn, this.feed.series, now - spanS, now);
+      this.extents[axis] = extent;
+      this.ranges[axis]!.fit(extent.min, extent.max);
     }
   }
 
@@ -208,7 +214,11 @@ export class Plot {
 
   private yRange(index: number): [number, number] {
     const range = this.ranges[index];
-    return range ? [range.min, range.max] : [0, 1];
+    return range ? withEnds(range, this.endsOf(index)) : [0, 1];
+  }
+
+  private endsOf(index: number): Ends | undefined {
+    return index === 0 ? this.frame?.ends.left : index === 1 ? this.frame?.ends.right : undefined;
   }
 
   /** Where the ticks of an axis stand; uPlot asks for their labels right after. */
@@ -273,6 +283,7 @@ export class Plot {
       const series = this.feed.series.get(channel.id);
       const range = this.ranges[this.axisOf.get(channel.id) ?? 0];
       if (!series || series.length === 0 || !range || frame.hidden.has(channel.id)) return;
+      const [min, max] = this.yRange(this.axisOf.get(channel.id) ?? 0);
       const pen: Pen = {
         begin: Math.max(0, series.indexAt(frame.now - frame.spanS)),
         silence: this.feed.silenceS(channel),
@@ -282,7 +293,7 @@ export class Plot {
         right: bbox.left + bbox.width,
         ratio: devicePixelRatio,
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
-        y: (v) => bbox.top + ((range.max - reach(v)) / (range.max - range.min)) * bbox.height,
+        y: (v) => bbox.top + ((max - reach(v)) / (max - min)) * bbox.height,
       };
       bounded.push({
         name: frame.names.get(channel.id) ?? channel.channel, colour: pen.colour, axis: this.axisOf.get(channel.id) ?? 0,
@@ -297,6 +308,7 @@ export class Plot {
     paintNames();
     ctx.restore();
     this.paintUnits(u);
+    this.paintBeyond(u);
   }
 
   /** The unit of each axis, above its topmost number. */
@@ -314,6 +326,27 @@ export class Plot {
       ctx.textAlign = "left";
       ctx.fillText(this.units[1]!, bbox.left + bbox.width + 6 * ratio, bbox.top - 8 * ratio);
     }
+    ctx.restore();
+  }
+
+  /** What lies beyond ends that were set: no value is out of sight unseen. */
+  private paintBeyond(u: uPlot): void {
+    const { ctx, bbox } = u;
+    const ratio = devicePixelRatio;
+    ctx.save();
+    ctx.font = `${LABEL_PX * ratio}px ${theme().mono}`;
+    ctx.fillStyle = theme().text;
+    this.ranges.slice(0, 2).forEach((_, index) => {
+      const extent = this.extents[index];
+      if (!this.endsOf(index) || !extent || extent.min > extent.max) return;
+      const [min, max] = this.yRange(index);
+      ctx.textAlign = index === 0 ? "left" : "right";
+      const x = index === 0 ? bbox.left + 4 * ratio : bbox.left + bbox.width - 4 * ratio;
+      ctx.textBaseline = "top";
+      if (extent.max > max) ctx.fillText(`▲ ${figure(extent.max)}`, x, bbox.top + 18 * ratio);
+      ctx.textBaseline = "bottom";
+      if (extent.min < min) ctx.fillText(`▼ ${figure(extent.min)}`, x, bbox.top + bbox.height - 3 * ratio);
+    });
     ctx.restore();
   }
 
@@ -359,6 +392,9 @@ export class Plot {
     return readingAt(this.feed, at);
   }
 }
+
+/** A value in few characters. */
+const figure = (value: number): string => String(Number(value.toPrecision(4))).replace("-", "−");
 
 /** How one series is drawn. */
 interface Pen extends View {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { niceStep, reach, ValueRange } from "./range";
+import { niceStep, reach, ValueRange, withEnds } from "./range";
 
 const range = (least: number, greatest: number, of = new ValueRange()) => {
   of.fit(least, greatest);
@@ -73,6 +73,17 @@ describe("the range of a value axis", () => {
     const of = new ValueRange();
     const before = range(0, 1, of);
     for (const [a, b] of [[Infinity, -Infinity], [NaN, 3], [3, NaN], [2, 1]] as const) expect(range(a, b, of)).toEqual(before);
+  });
+});
+
+describe("ends that were set", () => {
+  it("stand, and the data decide the others", () => {
+    const of = { min: 2, max: 6 };
+    expect([withEnds(of, undefined), withEnds(of, { min: 1 }), withEnds(of, { max: 3.5 }), withEnds(of, { min: -1, max: 1 })])
+      .toEqual([[2, 6], [1, 6], [2, 3.5], [-1, 1]]);
+  });
+  it("beyond all data leave an axis", () => {
+    expect([withEnds({ min: 2, max: 6 }, { min: 9 }), withEnds({ min: 2, max: 6 }, { max: -1 })]).toEqual([[9, 13], [-5, -1]]);
   });
 });
 

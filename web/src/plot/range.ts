@@ -1,5 +1,7 @@
 // The value axis: it grows at once so that nothing leaves the plot, and shrinks rarely so that nothing jumps.
 
+import type { Ends } from "../layout/panel";
+
 const MARGIN = 0.08;
 /** The axis shrinks only when the data fill less than this part of it. */
 const SHRINK_BELOW = 0.4;
@@ -44,6 +46,15 @@ export class ValueRange {
     if (inside && max - min >= (this.max - this.min) * SHRINK_TO) return;
     [this.min, this.max, this.known] = [min, max, true];
   }
+}
+
+/** A range whose ends are those that were set, and else its own. An end that leaves nothing keeps the length. */
+export function withEnds(range: { min: number; max: number }, ends: Ends | undefined): [number, number] {
+  const min = ends?.min ?? range.min;
+  const max = ends?.max ?? range.max;
+  if (min < max) return [min, max];
+  const length = range.max - range.min;
+  return ends?.min === undefined ? [max - length, max] : [min, min + length];
 }
 
 /** A constant line still has an axis around it: a thousandth of its size, or 1 around zero. */
