@@ -19,6 +19,10 @@ pub(crate) const RECENT_BYTES_MAX: usize = 16 << 20;
 /// Max frames of a stream that a new one is compared with.
 pub(crate) const FRAMES_MAX: usize = 65_536;
 
+/// Max rows in memory of the same `time` that a frame is compared with by value, newest first. More have hashes
+/// ([`crate::append::same_time`]) unless too many clocks stand still; then a frame beyond is stored again.
+const COMPARED_MAX: usize = 4096;
+
 /// Max rows of a list that takes further hashes.
 const LIST_ROWS: usize = 1024;
 /// Bytes of memory that a list takes beside its hashes.
@@ -251,16 +255,25 @@ impl<'a> ComparedRows<'a> {
         lists.filter(move |((min, max), ..)| (*min..=*max).contains(&time)).map(|(_, shape, hashes)| (shape, hashes))
     }
 
+    /// Counts the rows that may have a `time`.
+    pub(crate) fn count_of(&self, time: i64) -> usize {
+        let in_memory: usize = self.chunks_of(time).map(Chunk::len).sum();
+        in_memory + self.sealed_of(time).map(|(_, hashes)| hashes.len()).sum::<usize>()
+    }
+
     /// Compares a row in `time` and all values. Returns `None` if it is equal to one of them, otherwise with how many
     /// rows in memory it was compared.
     pub(crate) fn compare(&self, row: &RowScratch, shape: &RowShape, time: i64) -> Option<usize> {
         let mut compared = 0;
         for chunk in self.chunks_of(time) {
-            for at in chunk.rows_of(time) {
+            for at in chunk.rows_of(time).take(COMPARED_MAX - compared) {
                 if values_equal(row, shape, chunk, at) {
                     return None;
                 }
                 compared += 1;
+            }
+            if compared == COMPARED_MAX {
+                break;
             }
         }
         let is_sealed = self.sealed.is_some_and(|recent| recent.holds(time, row, shape));

@@ -7,12 +7,13 @@
 //! ```
 //! Invariant: the values and unknown cells of a channel with a reduction ascend in `time` from row to row.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Reject;
 use crate::append::held::{self, Held, HeldHead};
 use crate::append::lane::{LossyChannel, Offer};
+use crate::append::sequence::Seen;
 use crate::append::{StreamWriter, Taken, Writer};
 use crate::bytes::{Cursor, RecordError};
 use crate::log::LogPosition;
@@ -20,8 +21,8 @@ use crate::log::record;
 use crate::model::frame::{FrameBatch, FrameHead, FrameRef};
 use crate::model::mutant::{self, Mutant};
 use crate::model::reduction::Reduction;
-use crate::model::row::{RowScratch, RowShape};
-use crate::model::stream::{ChannelSpec, Layout, StreamSpec};
+use crate::model::row::{RowScratch, RowShape, is_time};
+use crate::model::stream::{Channel, ChannelIndex, ChannelSpec, Layout, StreamSpec};
 use crate::model::value::{CellState, Value};
 
 /// Newest frames of a stream with a source clock among which one that is sent twice is recognized.
@@ -51,6 +52,8 @@ pub(crate) struct Reducer {
     left_out: VecDeque<(u64, u64, (i64, i64))>,
     /// Hashes of the newest frames, for streams whose `time` is the source time.
     recent: VecDeque<u64>,
+    /// Channels with a reduction, ascending, with the channels for their late values, as far as these were needed.
+    late: Vec<(ChannelIndex, ChannelIndex)>,
     /// Scratch row for the held frame.
     row: RowScratch,
     /// Whether each lane leaves out the frame under way.
@@ -82,6 +85,7 @@ impl Reducer {
                 written: None,
                 left_out: VecDeque::new(),
                 recent: VecDeque::new(),
+                late: Vec::new(),
                 row: RowScratch::default(),
                 leaves: Vec::new(),
             })
@@ -219,8 +223,19 @@ impl Writer {
         if !reducer.is_late(time) && !is_future(&head, source_clock, max_future_ns) {
             return None;
         }
-        let reduced = |channel: u16| reducer.lanes.iter().any(|lane| lane.channel == usize::from(channel));
-        if !frame.cells().any(|(channel, _)| reduced(channel.0)) {
+        let is_reduced = |channel: ChannelIndex| {
+            reducer.lanes.binary_search_by_key(&usize::from(channel.0), |lane| lane.channel).is_ok()
+        };
+        if !frame.cells().any(|(channel, _)| is_reduced(channel)) {
+            return None;
+        }
+        // What is going to be refused or dropped adds no channel.
+        let is_time = is_time(head.receive_time) && head.source_time.is_none_or(is_time);
+        let is_seen = || {
+            let (tracker, wire) = stream.tracker.as_ref().zip(head.sequence)?;
+            Some(tracker.judge(wire, head.receive_time, head.source_time).seen == Seen::Duplicate)
+        };
+        if !is_time || is_seen() == Some(true) {
             return None;
         }
         let mut batch = FrameBatch::new();
@@ -233,8 +248,41 @@ impl Writer {
     /// Fills `batch` with the frame, moving values of channels with a reduction to `_late` channels, which it creates.
     fn beside(&mut self, frame: &FrameRef<'_>, now: i64, batch: &mut FrameBatch) -> Result<(), Reject> {
         let head = frame.head();
-        let definition = self.streams[head.stream.0].slot.stream.load_full();
+        let id = head.stream.0;
+        let definition = self.streams[id].slot.stream.load_full();
         let channels = &definition.layout.channels;
+        let is_reduced = |index: ChannelIndex| {
+            channels.get(index.0 as usize).is_some_and(|channel| channel.reduction != Reduction::None)
+        };
+        let known = self.streams[id].reducer.as_ref().map_or(&[][..], |reducer| &reducer.late);
+        let beside = |late: &[(ChannelIndex, ChannelIndex)], index: ChannelIndex| {
+            late.binary_search_by_key(&index, |(of, _)| *of).ok().map(|at| late[at].1)
+        };
+        let mut reduced: Vec<ChannelIndex> = frame.cells().map(|(index, _)| index).filter(|i| is_reduced(*i)).collect();
+        if reduced.iter().any(|index| beside(known, *index).is_none()) {
+            reduced.sort_unstable();
+            reduced.dedup();
+            self.add_late(id, &reduced, now)?;
+        }
+        let late = self.streams[id].reducer.as_ref().map_or(&[][..], |reducer| &reducer.late);
+        batch.begin(head);
+        for (index, cell) in frame.cells() {
+            let to = beside(late, index).unwrap_or(index);
+            debug_assert!(to != index || !is_reduced(index), "a late value has a channel of its own");
+            match cell {
+                Ok(value) => batch.push(to, value),
+                Err(state) => batch.push_state(to, state),
+            }
+        }
+        batch.end();
+        Ok(())
+    }
+
+    /// Finds or creates the `_late` channels of channels with a reduction, which ascend.
+    fn add_late(&mut self, id: u32, of: &[ChannelIndex], now: i64) -> Result<(), Reject> {
+        let definition = self.streams[id].slot.stream.load_full();
+        let channels = &definition.layout.channels;
+        let by_name: HashMap<&str, &Channel> = channels.iter().map(|c| (c.source_name.as_str(), c)).collect();
         let mut spec = StreamSpec {
             key: definition.key.clone(),
             source: definition.source.clone(),
@@ -243,34 +291,25 @@ impl Writer {
             sequence_modulus: definition.sequence_modulus,
             channels: Vec::new(),
         };
-        let mut moved = Vec::new();
-        for (index, _) in frame.cells() {
-            let Some(channel) = channels.get(index.0 as usize) else { continue };
-            if channel.reduction == Reduction::None || moved.contains(&index) {
-                continue;
-            }
+        for channel in of.iter().map(|index| &channels[index.0 as usize]) {
             let description = format!("values of {} that came late", channel.name);
             let mut name = format!("{}_late", channel.source_name);
-            while channels.iter().any(|c| c.source_name == name && c.description != description) {
+            while by_name.get(name.as_str()).is_some_and(|other| other.description != description) {
                 name.push_str("_late");
             }
-            moved.push(index);
             spec.channels.push(ChannelSpec {
                 unit: channel.unit.clone(),
                 description,
                 ..ChannelSpec::new(name, channel.channel_type)
             });
         }
-        let (_, beside) = self.resolve(&spec, true, now)?;
-        batch.begin(head);
-        for (index, cell) in frame.cells() {
-            let to = moved.iter().position(|m| *m == index).map_or(index, |at| beside[at]);
-            match cell {
-                Ok(value) => batch.push(to, value),
-                Err(state) => batch.push_state(to, state),
-            }
+        let (_, found) = self.resolve(&spec, true, now)?;
+        // If a channel is new, the reducer is, too.
+        if let Some(reducer) = self.streams[id].reducer.as_mut() {
+            reducer.late.retain(|(channel, _)| of.binary_search(channel).is_err());
+            reducer.late.extend(of.iter().copied().zip(found));
+            reducer.late.sort_unstable();
         }
-        batch.end();
         Ok(())
     }
 

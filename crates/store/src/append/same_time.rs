@@ -1,8 +1,8 @@
 //! Rows of a stream that have one `time`, as a sender makes them whose clock stands still.
 //!
 //! A frame whose `time` is not new is compared with the rows of that time ([`crate::append::recent`]), so each would
-//! take longer than the one before. From some number on their hashes (64 bits) are kept instead. Rows stored since a
-//! frame was last looked up are added at the next look, whatever path they came by.
+//! take longer than the one before. From some number on their hashes (64 bits) are kept instead, within a bound over all
+//! streams. Rows stored since a frame was last looked up are added at the next look, whatever path they came by.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,6 +21,13 @@ const TIMES_MAX: usize = if cfg!(test) { 4 } else { 1024 };
 
 /// Max hashes kept over all streams, about 36 MB. One time can have more.
 const HASHES_MAX: usize = if cfg!(test) { 600 } else { 2 << 20 };
+
+/// Max hashes with which another time is taken in. What is left is room to grow for those that are known: otherwise,
+/// more clocks than fit would push each other out, and each frame would cost collecting all hashes of a time.
+const TAKEN_IN_MAX: usize = HASHES_MAX / 4 * 3;
+
+/// Looks after which an unused time gives way to another.
+const IDLE_LOOKS: u64 = if cfg!(test) { 300 } else { 1 << 18 };
 
 /// Hashes of the rows of one stream, shape and `time`.
 #[derive(Debug)]
@@ -96,6 +103,7 @@ impl SameTimes {
         shape: &Arc<RowShape>,
         open: &OpenRows,
     ) -> Option<bool> {
+        self.looks += 1;
         let known = self.times.get_mut(&(stream, time))?;
         let before = known.hashes.len();
         let is_known = known.catch_up(time, shape, open);
@@ -104,14 +112,13 @@ impl SameTimes {
             self.forget((stream, time));
             return None;
         }
-        self.looks += 1;
         known.used = self.looks;
         let is_stored = known.hashes.contains(&hash_row(shape, time, |w| row.words[w], &row.text));
         self.forget_beyond(TIMES_MAX, HASHES_MAX);
         Some(is_stored)
     }
 
-    /// Keeps the hashes of all rows of this stream and `time`, if all have this shape.
+    /// Keeps the hashes of all rows of this stream and `time`, if all have this shape and there is room.
     pub(crate) fn keep(
         &mut self,
         (stream, time): (u32, i64),
@@ -119,12 +126,28 @@ impl SameTimes {
         next_row: u64,
         rows: &ComparedRows<'_>,
     ) {
+        if !self.has_room(rows.count_of(time)) {
+            return;
+        }
         let Some(mut known) = SameTime::collect(time, shape, next_row, rows) else { return };
-        self.looks += 1;
         known.used = self.looks;
         self.hashes += known.hashes.len();
         self.times.insert((stream, time), known);
         self.forget_beyond(TIMES_MAX, HASHES_MAX);
+    }
+
+    /// Returns whether another time with so many hashes is taken in. Idle times give way.
+    fn has_room(&mut self, hashes: usize) -> bool {
+        loop {
+            let is_free = self.hashes + hashes <= TAKEN_IN_MAX || self.times.is_empty();
+            if is_free && self.times.len() < TIMES_MAX {
+                return true;
+            }
+            let oldest = self.times.iter().min_by_key(|(_, known)| known.used);
+            let idle = oldest.filter(|(_, known)| self.looks - known.used > IDLE_LOOKS).map(|(key, _)| *key);
+            let Some(idle) = idle else { return false };
+            self.forget(idle);
+        }
     }
 
     /// Forgets what was not used for longest until few enough are left. The last used stays.

@@ -28,6 +28,10 @@ const REORDER_NS: i64 = 2_000_000_000;
 /// Max frames that a leap forward may lose; one over more frames is a restart.
 const LEAP_FRAMES: i64 = 1 << 24;
 
+/// Max modulus of wire sequences; a larger one counts as this. Half of the range of unwrapped sequences
+/// ([`session::can_be`]): from any wire number on, more frames can follow than any sender sends.
+const MODULUS_MAX: u64 = 1 << 61;
+
 /// A run of sequences: session, first and last.
 pub(crate) type Run = (u32, i64, i64);
 
@@ -90,7 +94,7 @@ pub(crate) struct SequenceTracker {
 impl SequenceTracker {
     pub(crate) fn new(modulus: u64) -> Self {
         SequenceTracker {
-            modulus: modulus.clamp(2, 1 << 62),
+            modulus: modulus.clamp(2, MODULUS_MAX),
             session: Session::new(0),
             ended: None,
             sealed: None,
@@ -104,7 +108,7 @@ impl SequenceTracker {
     /// Sets the modulus of wire sequences from the next frame on. If it differs and frames were seen, that frame begins
     /// a session, as its distance from them is unknown. Returns whether it does.
     pub(crate) fn count_by(&mut self, modulus: u64) -> bool {
-        let modulus = modulus.clamp(2, 1 << 62);
+        let modulus = modulus.clamp(2, MODULUS_MAX);
         let begins = std::mem::replace(&mut self.modulus, modulus) != modulus && self.session.range.is_some();
         if begins {
             self.begin(self.session.number.saturating_add(1));

@@ -26,8 +26,8 @@ pub(crate) struct FixedDisk {
     log: Arc<dyn DiskFile>,
     buffered: Arc<dyn DiskFile>,
     slots: Arc<Slots>,
-    /// Offsets of damaged copies of the first page.
-    damaged: Vec<u64>,
+    /// Whether a copy of the first page was damaged.
+    is_damaged: bool,
 }
 
 /// Owners of the slots.
@@ -63,7 +63,7 @@ impl FixedDisk {
         let fails = io_error(volume.clone());
         let size = volume.size().map_err(&fails)?;
         let file = volume.open(Access::Buffered).map_err(&fails)?;
-        let (mut valid, mut wrong, mut damaged_at) = (None, Vec::new(), Vec::new());
+        let (mut valid, mut wrong, mut is_damaged) = (None, Vec::new(), false);
         for offset in COPIES {
             let mut page = vec![0; PAGE_BYTES];
             let found = match file.read_at(&mut page, offset) {
@@ -81,11 +81,11 @@ impl FixedDisk {
                 }
                 FirstPageState::Damaged(reason) => {
                     wrong.push(format!("offset {offset}: {reason}"));
-                    damaged_at.push(offset);
+                    is_damaged = true;
                 }
                 FirstPageState::Nothing => {
                     wrong.push(format!("offset {offset}: no first page of a store"));
-                    damaged_at.push(offset);
+                    is_damaged = true;
                 }
             }
         }
@@ -105,7 +105,7 @@ impl FixedDisk {
             )));
         }
         let disk = FixedDisk::with(volume, layout).map_err(fails)?;
-        Ok(FixedDisk { damaged: damaged_at, ..disk })
+        Ok(FixedDisk { is_damaged, ..disk })
     }
 
     fn with(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
@@ -116,7 +116,7 @@ impl FixedDisk {
             next_turn: AtomicU64::new(1),
             closed: false.into(),
         };
-        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots), damaged: Vec::new() })
+        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots), is_damaged: false })
     }
 
     /// Begins to create a store in a volume. It overwrites any previous store; the new one exists after
@@ -153,11 +153,26 @@ impl FixedDisk {
         if back == page { Ok(()) } else { Err(io::Error::other("the first page does not read back as it was written")) }
     }
 
-    /// Writes damaged copies of the first page again, from the other one.
+    /// Writes damaged copies of the first page again, as the other one is.
     fn mend(&self) -> io::Result<()> {
-        let Some(page) = self.layout.page().filter(|_| !self.damaged.is_empty()) else { return Ok(()) };
-        for offset in &self.damaged {
-            self.log.write_at(&Pages::of(&page), *offset)?;
+        if !self.is_damaged {
+            return Ok(());
+        }
+        // Read under the lock: another process may have made another store here.
+        let mut pages = Vec::new();
+        for offset in COPIES {
+            let page = read_exact(&*self.buffered, offset, PAGE_BYTES)?;
+            pages.push((offset, Regions::read(&page), page));
+        }
+        let Some((_, _, whole)) =
+            pages.iter().find(|(_, state, _)| *state == FirstPageState::Valid(self.layout.clone()))
+        else {
+            return Ok(());
+        };
+        for (offset, state, _) in &pages {
+            if matches!(state, FirstPageState::Damaged(_) | FirstPageState::Nothing) {
+                self.log.write_at(&Pages::of(whole), *offset)?;
+            }
         }
         self.log.sync()
     }

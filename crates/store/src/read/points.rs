@@ -53,7 +53,17 @@ pub(crate) enum PointOrBlock {
 #[derive(Clone)]
 enum RowPiece {
     Block(Arc<Segment>, BlockRef),
-    Chunk(Arc<Chunk>, usize),
+    Chunk(ChunkPiece),
+}
+
+/// Rows of a view in an open chunk.
+#[derive(Clone)]
+struct ChunkPiece {
+    rows: Arc<Chunk>,
+    len: usize,
+    /// Smallest and largest `time` when reading began. Rows that are added later can widen those of the chunk, also to
+    /// times that were read already.
+    time: (i64, i64),
 }
 
 impl RowPiece {
@@ -61,14 +71,14 @@ impl RowPiece {
     fn time(&self) -> (i64, i64) {
         match self {
             RowPiece::Block(_, block) => block.time,
-            RowPiece::Chunk(chunk, _) => chunk.time_range().unwrap_or((i64::MAX, i64::MIN)),
+            RowPiece::Chunk(chunk) => chunk.time,
         }
     }
 
     fn first_row(&self) -> u64 {
         match self {
             RowPiece::Block(_, block) => block.first_row,
-            RowPiece::Chunk(chunk, _) => chunk.first_row,
+            RowPiece::Chunk(chunk) => chunk.rows.first_row,
         }
     }
 
@@ -76,14 +86,14 @@ impl RowPiece {
     fn end_row(&self) -> u64 {
         match self {
             RowPiece::Block(_, block) => block.end_row(),
-            RowPiece::Chunk(chunk, len) => chunk.first_row + *len as u64,
+            RowPiece::Chunk(chunk) => chunk.rows.first_row + chunk.len as u64,
         }
     }
 
     fn is_sorted(&self) -> bool {
         match self {
             RowPiece::Block(_, block) => block.time_sorted,
-            RowPiece::Chunk(chunk, _) => chunk.sorted(),
+            RowPiece::Chunk(chunk) => chunk.rows.sorted(),
         }
     }
 }
@@ -118,6 +128,8 @@ pub(crate) struct Points {
     window: u64,
     /// Upper bound of `time` of all rows.
     last: i64,
+    /// All chunks of the view.
+    chunks: Vec<ChunkPiece>,
     pieces: VecDeque<RowPiece>,
     rows: VecDeque<Row>,
     held: Option<Row>,
@@ -164,12 +176,18 @@ impl Points {
             Some(Row { time: held.time(), row: held.row, cell, sequence: None })
         });
         let last = view.time_range(stream).map_or(i64::MIN, |range| range.1);
+        let chunks = of.chunks().filter(|(_, len)| *len > 0).filter_map(|(rows, len)| {
+            let time = rows.time_range()?;
+            Some(ChunkPiece { rows: rows.clone(), len, time })
+        });
+        let chunks = chunks.collect();
         Ok(Some(Points {
             column,
             from,
             known_to: from.saturating_sub(1),
             window: (time.end.max(from).abs_diff(from) / 64).max(WINDOW_MIN),
             last,
+            chunks,
             pieces: VecDeque::new(),
             rows: VecDeque::new(),
             held: held.filter(|held| held.time >= from),
@@ -267,8 +285,7 @@ impl Points {
                 found.extend(blocks.map(|block| RowPiece::Block(segment.clone(), block)));
             }
         }
-        let chunks = self.stream.chunks().filter(|(chunk, len)| *len > 0 && chunk.time_range().is_some_and(wanted));
-        found.extend(chunks.map(|(chunk, len)| RowPiece::Chunk(chunk.clone(), len)));
+        found.extend(self.chunks.iter().filter(|chunk| wanted(chunk.time)).cloned().map(RowPiece::Chunk));
         found.sort_by_key(|piece| (piece.time().0, piece.first_row()));
         self.pieces.extend(found);
         self.known_to = to;
@@ -446,10 +463,10 @@ impl Points {
             RowPiece::Block(segment, block) => {
                 self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())?
             }
-            RowPiece::Chunk(chunk, len) => {
-                let rows = scan::select(chunk, *len, &(self.from..i64::MAX), &(0..u64::MAX));
+            RowPiece::Chunk(chunk) => {
+                let rows = scan::select(&chunk.rows, chunk.len, &(self.from..i64::MAX), &(0..u64::MAX));
                 let scan = Scan::all(self.stream.stream.id, vec![self.column]);
-                (scan::batch_of(&self.stream, chunk, &rows, &scan), false)
+                (scan::batch_of(&self.stream, &chunk.rows, &rows, &scan), false)
             }
         };
         self.add(&batch);

@@ -629,3 +629,28 @@ fn the_room_for_held_frames_is_theirs_in_a_full_log() {
         store.close(T0 + time).expect("closed");
     }
 }
+
+/// A late frame that was seen before, or has no possible time, adds no channel for late values.
+#[test]
+fn what_is_not_stored_adds_no_channel() {
+    let store = open(&FaultDisk::new(8), options());
+    let channels = vec![ChannelSpec { reduction: Reduction::Step, ..ChannelSpec::new("a", ChannelType::I32) }];
+    let mut sequenced = spec("late", channels).clock(Clock::Source);
+    sequenced.sequence_modulus = Some(1 << 16);
+    let s = store.stream(&sequenced);
+    let put = |sequence: u64, time: i64| {
+        let mut batch = FrameBatch::new();
+        let head = FrameHead { sequence: Some(sequence), ..head(s, T0 + 100) };
+        batch.put(head.sampled(Some(time)), [Value::I32(sequence as i32)]);
+        store.append(&batch, T0 + 100).outcomes.remove(0)
+    };
+    let channels = || store.catalog().stream(s).expect("a stream").layout.channels.len();
+    assert_eq!(put(1, T0 + 10), Outcome::Stored { row: 0 });
+    assert_eq!(put(2, T0 + 20), Outcome::Stored { row: 1 });
+    assert_eq!(put(1, T0 + 10), Outcome::Duplicate);
+    assert!(matches!(put(3, i64::MIN), Outcome::Rejected(Reject::BadTime { .. })));
+    assert_eq!(channels(), 1);
+    assert!(matches!(put(3, T0 + 15), Outcome::Stored { .. }));
+    assert!(matches!(put(4, T0 + 16), Outcome::Stored { .. }));
+    assert_eq!(channels(), 2);
+}

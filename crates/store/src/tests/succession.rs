@@ -567,3 +567,22 @@ fn what_is_said_of_frames_that_went_back_goes_with_them() {
     let last = open(&disk, options());
     assert_eq!(values_of(&last, late, ChannelIndex(1)), [0, 1, 2]);
 }
+
+/// Counters of 64 bits near their end leave a store that opens.
+#[test]
+fn the_largest_sequences_are_saved_as_they_are_read() {
+    let disk = FaultDisk::new(4);
+    let mut counted = spec("counter", [("x", ChannelType::I64)]);
+    counted.sequence_modulus = Some(u64::MAX);
+    for round in 0..3 {
+        let store = open(&disk, StoreOptions::default());
+        let stream = store.stream(&counted);
+        let mut batch = FrameBatch::new();
+        for (n, sequence) in [u64::MAX - 1, u64::MAX, 0, 1, 1 << 62, (1 << 62) + 1].into_iter().enumerate() {
+            let head = FrameHead { sequence: Some(sequence), ..head(stream, T0 + round * 100 + n as i64) };
+            batch.put(head, [Value::I64(n as i64)]);
+        }
+        store.append(&batch, T0);
+        store.close(T0).expect("closed");
+    }
+}

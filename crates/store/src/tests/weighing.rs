@@ -296,3 +296,29 @@ fn the_largest_numbers_are_weighed_interpolated_and_averaged() {
         assert_eq!(mean, Some(1e308));
     }
 }
+
+/// A late row widens the range of an open chunk, also to times that a reader of an older view has passed.
+#[test]
+fn late_rows_that_come_during_a_read_hide_none_of_its_view() {
+    let second = 1_000_000_000;
+    let store = FaultDisk::new(4).open_store(options(), T0).expect("opened");
+    let stream = store.stream(&spec("late", [("value", ChannelType::I64)]).clock(Clock::Source));
+    let put = |times: &[i64]| {
+        let mut batch = FrameBatch::new();
+        for time in times {
+            batch.put_at(head(stream, T0).sampled(Some(T0 + time)), [(VALUE, Value::I64(*time))]);
+        }
+        assert!(store.append(&batch, T0).outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })));
+    };
+    // Chunks of 4 and of 16 rows, and one row in the third.
+    put(&[0, second, 2 * second, 3 * second]);
+    put(&(0..16).map(|n| 50 * second + n * 10_000_000).collect::<Vec<_>>());
+    put(&[100 * second]);
+    let view = store.view();
+    let mut intervals = view.intervals(stream, VALUE, T0..T0 + 200 * second).expect("intervals");
+    let mut found = vec![intervals.next().expect("one").expect("read")];
+    put(&[60 * second]);
+    found.extend(intervals.map(|interval| interval.expect("read")));
+    let starts: Vec<i64> = found.iter().map(|interval| interval.start - T0).collect();
+    assert_eq!((starts.len(), starts.last()), (21, Some(&(100 * second))));
+}
