@@ -66,6 +66,7 @@ use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::system::pg_catalog;
 use crate::system::pg_catalog::FormatType;
+use crate::system::rows_read::SystemRowsRead;
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
@@ -178,14 +179,19 @@ impl Query {
     }
 
     /// Returns the state of all channels that match any of the patterns, at an instant (nanoseconds since 1970 UTC) or
-    /// now. Reads the store on the calling thread.
+    /// now. Reads the store on the calling thread, and ends early once `has_left` says that no one waits for it.
     ///
     /// # Errors
-    /// If the store cannot be read.
-    pub fn state(&self, at_ns: Option<i64>, patterns: &[Pattern]) -> Result<Vec<StateRow>, QueryError> {
+    /// If the store cannot be read, or no one waits any more.
+    pub fn state(
+        &self,
+        at_ns: Option<i64>,
+        patterns: &[Pattern],
+        has_left: impl Fn() -> bool,
+    ) -> Result<Vec<StateRow>, QueryError> {
         let at = at_ns.unwrap_or_else(now_ns);
         let until = if at_ns.is_some() { at } else { at.saturating_add(LATEST_AHEAD_NS) };
-        state::state(&self.inner.store.view(), self.inner.system.as_ref(), until, at, patterns)
+        state::state(&self.inner.store.view(), self.inner.system.as_ref(), (until, at), patterns, &has_left)
     }
 
     pub(crate) fn session(&self) -> Session {
@@ -407,6 +413,7 @@ impl Inner {
         }
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
+        state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
         guard::check_explained(&logical, &state)?;

@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 pub(crate) mod counters;
 pub(crate) mod function;
 pub(crate) mod pg_catalog;
+pub(crate) mod rows_read;
 pub(crate) mod state;
 pub(crate) mod tables;
 

@@ -5,12 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, RecordBatch, StringArray, StringBuilder,
+    ArrayRef, AsArray, Float64Array, IntervalMonthDayNanoArray, StringArray, StringBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
@@ -24,11 +23,12 @@ use strongback_store::{Pattern, Store};
 use crate::error::{QueryError, sqlstate};
 use crate::functions::large::LARGE_BYTES;
 use crate::running::clock::now_ns;
+use crate::running::stopped::Stopped;
 use crate::sql::setting::SharedSettings;
 use crate::sql::value::cast_time;
-use crate::system::SystemRows;
 use crate::system::state::{StateRow, state};
 use crate::system::tables::{int8, micros, text};
+use crate::system::{SystemRows, rows_read};
 use crate::table::column::{UTC, timestamp_type};
 use crate::table::{PinnedView, planned};
 
@@ -161,8 +161,8 @@ impl TableProvider for StateTable {
 
 impl StateTable {
     fn plan_scan(&self, session: &dyn Session, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = match &self.arguments {
-            None => Vec::new(),
+        let rows = || match &self.arguments {
+            None => Ok(Vec::new()),
             Some((time_ns, pattern)) => {
                 let view = match session.config().get_extension::<PinnedView>() {
                     Some(pinned) => pinned.0.clone(),
@@ -170,12 +170,18 @@ impl StateTable {
                 };
                 let at = time_ns.unwrap_or_else(now_ns);
                 let until = if time_ns.is_some() { at } else { at.saturating_add(LATEST_AHEAD_NS) };
-                state(&view, self.system.as_ref(), until, at, std::slice::from_ref(pattern))
-                    .map_err(QueryError::into_datafusion)?
+                let stopped = Stopped::of(session.config_options());
+                let has_left = || stopped.check().is_err();
+                state(&view, self.system.as_ref(), (until, at), std::slice::from_ref(pattern), &has_left)
+                    .map_err(QueryError::into_datafusion)
             }
         };
-        let rows = RecordBatch::try_new(self.schema.clone(), state_columns(&rows))?;
-        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema.clone(), projection.cloned())?)
+        let name = match &self.arguments {
+            Some((Some(time_ns), pattern)) => format!("state_at({time_ns}, '{}')", pattern.as_str()),
+            Some((None, pattern)) => format!("latest('{}')", pattern.as_str()),
+            None => "latest".to_owned(),
+        };
+        rows_read::scan(session, name, (&self.schema, projection), || Ok(state_columns(&rows()?)))
     }
 }
 

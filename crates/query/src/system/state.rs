@@ -117,16 +117,19 @@ fn stale_after(stream: &Stream, system: &dyn SystemRows) -> (i64, Option<i64>) {
 }
 
 /// Returns the state of the selected channels, with values up to `until_ns` and ages from `at_ns`. The two differ only
-/// for `latest`, which includes frames whose source clock runs ahead.
+/// for `latest`, which includes frames whose source clock runs ahead. Ends early once `has_left` says that no one waits.
 pub(crate) fn state(
     view: &View,
     system: &dyn SystemRows,
-    until_ns: i64,
-    at_ns: i64,
+    (until_ns, at_ns): (i64, i64),
     patterns: &[Pattern],
+    has_left: &dyn Fn() -> bool,
 ) -> Result<Vec<StateRow>, QueryError> {
     let mut rows = Vec::new();
     for (stream, channels) in matching(view.catalog(), patterns)? {
+        if has_left() {
+            return Err(QueryError::cancelled());
+        }
         let cells = match until_ns > at_ns {
             true => view.latest(stream.id, at_ns, until_ns, &channels)?,
             false => view.state_at(stream.id, until_ns, &channels)?,
@@ -138,6 +141,7 @@ pub(crate) fn state(
             Some(oldest) => system.open_gaps(stream.id, oldest..at_ns.saturating_add(1).max(oldest)),
             None => Vec::new(),
         };
+        let newest_gap = gaps.iter().map(|gap| gap.from_time_ns).filter(|from| *from <= at_ns).max();
         for (channel, cell) in channels.into_iter().zip(cells) {
             rows.push(match cell {
                 None => StateRow {
@@ -152,7 +156,7 @@ pub(crate) fn state(
                 },
                 Some(cell) => {
                     let age_ns = age_of(&stream, &cell, at_ns, until_ns != at_ns);
-                    let missing = gaps.iter().any(|gap| gap.from_time_ns >= cell.time && gap.from_time_ns <= at_ns);
+                    let missing = newest_gap.is_some_and(|from| from >= cell.time);
                     // Received by a clock that ran ahead and was set back, so the actual age is unknown.
                     let is_ahead = counts_reception(&stream, until_ns != at_ns) && cell.was_received_ahead_of(at_ns);
                     let status = match (&cell.value, missing) {

@@ -4,18 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use strongback_store::{Channel, Interpolation, Store, Stream};
 
-use crate::system::{SourceCounters, SystemRows};
+use crate::system::{SourceCounters, SystemRows, rows_read};
 use crate::table::column::{UTC, floor_micros, timestamp_type};
 use crate::table::filter::ALL_TIMES;
 use crate::table::planned;
@@ -287,7 +286,7 @@ impl TableProvider for SystemTable {
 
     fn scan<'s, 'a, 'b, 'c, 'f>(
         &'s self,
-        _state: &'a dyn Session,
+        session: &'a dyn Session,
         projection: Option<&'b Vec<usize>>,
         _filters: &'c [Expr],
         _limit: Option<usize>,
@@ -298,14 +297,8 @@ impl TableProvider for SystemTable {
         'b: 'f,
         'c: 'f,
     {
-        planned(self.plan_scan(projection))
-    }
-}
-
-impl SystemTable {
-    fn plan_scan(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows = RecordBatch::try_new(self.schema.clone(), self.columns())?;
-        Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], self.schema.clone(), projection.cloned())?)
+        let (name, columns) = (format!("strongback.{}", self.table.name()), || Ok(self.columns()));
+        planned(rows_read::scan(session, name, (&self.schema, projection), columns))
     }
 }
 

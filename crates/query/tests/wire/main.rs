@@ -552,9 +552,9 @@ async fn state_functions_tell_value_age_and_trust() {
     let latest = texts(&client, "select status, value from latest('*.x')").await;
     assert_eq!(latest.len(), 1);
     let x = [Pattern::parse("pad.x").unwrap()];
-    let never = fixture.query.state(Some(T0 - 1), &x).unwrap();
+    let never = fixture.query.state(Some(T0 - 1), &x, || false).unwrap();
     assert_eq!((never[0].status, never[0].text()), (Status::Never, None));
-    let gap = fixture.query.state(Some(T0 + 44 * MS), &x).unwrap();
+    let gap = fixture.query.state(Some(T0 + 44 * MS), &x, || false).unwrap();
     assert_eq!(gap[0].status, Status::Gap);
 }
 
