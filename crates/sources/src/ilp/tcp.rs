@@ -41,6 +41,12 @@ const KEEPALIVE_INTERVAL_S: u32 = 10;
 const KEEPALIVE_PROBES: u32 = 3;
 /// Maximum length of the line with the token, in bytes.
 const TOKEN_LINE_BYTES: usize = 4096;
+
+/// Bytes looked through for the end of one line, over all reads, after which only a read that brings much more of the
+/// line looks again. A string may hold line feeds, and a sender can put one into each of its packets.
+const LOOKED_BYTES_MAX: usize = 16 << 20;
+/// Part of a line by which it then has to grow.
+const GROWTH_DIVISOR: usize = 8;
 /// Prefix of the token.
 const TOKEN: &[u8] = b"# token ";
 /// Pause before accepting again when the system is out of file descriptors.
@@ -304,6 +310,10 @@ struct Reader {
     filled: usize,
     /// Whether a line was given up, so that everything up to its line feed is dropped.
     skipping: bool,
+    /// Bytes looked through for the end of the line in the buffer.
+    looked_bytes: usize,
+    /// Bytes of the line at which to look again.
+    look_at_bytes: usize,
     /// Number of line feeds before the buffer.
     lines_before: u64,
 }
@@ -338,6 +348,8 @@ impl Reader {
             small_reads: 0,
             filled: 0,
             skipping: false,
+            looked_bytes: 0,
+            look_at_bytes: 0,
             lines_before: 0,
         }
     }
@@ -409,7 +421,18 @@ impl Reader {
             self.shift(from + n + 1);
         }
         let full = self.filled == self.buffer.len();
+        if !full && self.filled < self.look_at_bytes {
+            self.bound_pending();
+            return true;
+        }
+        let before = self.filled;
         self.write(Origin::Connection, receive_time);
+        // A line that is consumed in part is one that begins anew.
+        self.looked_bytes = if self.filled < before { 0 } else { self.looked_bytes + before };
+        self.look_at_bytes = match self.looked_bytes > LOOKED_BYTES_MAX {
+            true => self.filled + self.filled / GROWTH_DIVISOR,
+            false => 0,
+        };
         self.bound_pending();
         if full {
             self.grow_for_speed();
@@ -608,6 +631,26 @@ mod tests {
 
     fn held(ingress: &Ingress) -> usize {
         ingress.pending_bytes.load(Relaxed)
+    }
+
+    #[test]
+    fn line_feeds_within_a_string_do_not_cost_the_square_of_its_length() {
+        let (_ingress, mut readers) = readers(1, 2 << 20);
+        let mut reader = readers.pop().unwrap();
+        let mut looks = 0;
+        take(&mut reader, b"t f=\"");
+        take(&mut reader, "a".repeat(400 << 10).as_bytes());
+        for _ in 0..20_000 {
+            let before = reader.looked_bytes;
+            take(&mut reader, b"x\n");
+            looks += usize::from(reader.looked_bytes != before);
+        }
+        assert!(looks < 60, "{looks} looks");
+        // What follows the line is as before.
+        take(&mut reader, "y".repeat(100 << 10).as_bytes());
+        take(&mut reader, b"\"\n");
+        take(&mut reader, b"u v=1\n".repeat(20_000).as_slice());
+        assert_eq!((reader.filled, reader.looked_bytes, reader.look_at_bytes), (0, 0, 0));
     }
 
     #[test]
