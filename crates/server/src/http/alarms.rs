@@ -126,19 +126,18 @@ pub(super) async fn past(
     let limit = query.limit.unwrap_or(CHANGES).min(CHANGES_MAX);
     let (rules, view) = (server.limits.rules().clone(), server.ingest.store().view());
     let read = move |leave: &Leave| {
-        let (mut steps, mut truncated) = (Vec::new(), false);
+        let (mut steps, mut truncated) = (answer::JsonList::new("changes"), false);
         let known_from = past::judge(&view, rules, time, now_ns(), leave, |verdict| {
             truncated = steps.len() == limit;
             if !truncated {
-                steps.push(AlarmStep::of(verdict).card());
+                steps.push(&AlarmStep::of(verdict).card());
             }
             !truncated
         })?;
-        Ok::<_, Failure>(answer::json(&json!({
-            "changes": steps,
-            "truncated": truncated,
-            "late_known_from": known_from.map(Big),
-        })))
+        let mut rest = serde_json::Map::new();
+        rest.insert("truncated".to_owned(), json!(truncated));
+        rest.insert("late_known_from".to_owned(), json!(known_from.map(Big)));
+        Ok::<_, Failure>(steps.finish(&rest))
     };
     server.scans.read(server.patience(), read).await
 }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use strongback_store::ScanError;
 
 use crate::process::readers::ReadError;
+use crate::text::json;
 
 /// An error in the form clients see it.
 #[derive(Debug)]
@@ -91,6 +92,48 @@ pub fn json<T: Serialize + ?Sized>(value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => json_bytes(bytes),
         Err(error) => Failure::internal(error).into_response(),
+    }
+}
+
+/// A JSON object with one long list, written item by item: as values, a list of a hundred thousand would take many times
+/// the bytes of its text.
+#[derive(Debug)]
+pub struct JsonList {
+    out: Vec<u8>,
+    len: usize,
+}
+
+impl JsonList {
+    /// Begins an object with the list under `name`, which needs no escapes.
+    pub fn new(name: &str) -> JsonList {
+        JsonList { out: format!("{{\"{name}\":[").into_bytes(), len: 0 }
+    }
+
+    /// Returns the number of items.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds an item.
+    pub fn push<T: Serialize + ?Sized>(&mut self, item: &T) {
+        if self.len > 0 {
+            self.out.push(b',');
+        }
+        self.len += 1;
+        json::push(&mut self.out, item);
+    }
+
+    /// Ends the object with further fields.
+    pub fn finish(mut self, fields: &serde_json::Map<String, serde_json::Value>) -> Response {
+        self.out.push(b']');
+        for (name, value) in fields {
+            self.out.push(b',');
+            json::push(&mut self.out, name);
+            self.out.push(b':');
+            json::push(&mut self.out, value);
+        }
+        self.out.push(b'}');
+        json_bytes(self.out)
     }
 }
 

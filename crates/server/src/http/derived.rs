@@ -229,7 +229,7 @@ pub(super) async fn past(
         let (definition, entry) = reading.derived.book().find(&name).map_err(failure)?;
         let all = Past::all(&definition, &entry, &store.catalog(), |path| versions.get(path).copied());
         let all = all.map_err(|error| Failure::bad_request(error.to_string()))?;
-        let (mut results, mut truncated, mut counts) = (Vec::new(), false, Counts::default());
+        let (mut results, mut truncated, mut counts) = (answer::JsonList::new("results"), false, Counts::default());
         for mut one in all {
             let trigger = one.trigger().key.to_string();
             let each = |found: &[Evaluated], _| {
@@ -238,7 +238,7 @@ pub(super) async fn past(
                     if truncated {
                         return false;
                     }
-                    results.push(json!({
+                    results.push(&json!({
                         "trigger": trigger,
                         "time": frame.time.to_string(),
                         "row": frame.row.map(|row| row.to_string()),
@@ -255,14 +255,13 @@ pub(super) async fn past(
             true => None,
             false => history::late(&store.view()).map_err(ReadError::from)?.known_from,
         };
-        Ok::<_, Failure>(answer::json(&json!({
-            "version": entry.version,
-            "results": results,
-            "truncated": truncated,
-            "failed": counts.failed,
-            "zero_divisors": counts.zero_divisors,
-            "late_known_from": late_known_from.map(Big),
-        })))
+        let mut rest = serde_json::Map::new();
+        rest.insert("version".to_owned(), json!(entry.version));
+        rest.insert("truncated".to_owned(), json!(truncated));
+        rest.insert("failed".to_owned(), json!(counts.failed));
+        rest.insert("zero_divisors".to_owned(), json!(counts.zero_divisors));
+        rest.insert("late_known_from".to_owned(), json!(late_known_from.map(Big)));
+        Ok::<_, Failure>(results.finish(&rest))
     };
     server.scans.read(server.patience(), read).await
 }

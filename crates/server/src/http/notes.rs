@@ -1,5 +1,6 @@
 //! `/api/gaps` and `/api/events`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -100,7 +101,7 @@ pub(super) async fn gaps(
         let of_source = |gap: &GapRow| sources.has(&StreamKey::new(gap.source.as_str(), []));
         let gaps = reading.ledger.gaps_where(&range, rows(query.limit), |gap| of_stream(gap) && of_source(gap));
         let cards: Vec<GapCard<'_>> = gaps.iter().map(GapCard::from).collect();
-        Ok::<_, Failure>(answer::json(&serde_json::json!({ "gaps": cards })))
+        Ok::<_, Failure>(answer::json(&BTreeMap::from([("gaps", cards)])))
     };
     server.readers.read(server.patience(), read).await
 }
@@ -115,7 +116,7 @@ pub(super) async fn events(
     let read = move |_: &Leave| {
         let events = reading.ledger.events(&range, rows(query.limit));
         let cards: Vec<EventCard<'_>> = events.iter().map(EventCard::from).collect();
-        Ok::<_, Failure>(answer::json(&serde_json::json!({ "events": cards })))
+        Ok::<_, Failure>(answer::json(&BTreeMap::from([("events", cards)])))
     };
     server.readers.read(server.patience(), read).await
 }

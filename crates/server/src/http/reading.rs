@@ -141,10 +141,11 @@ fn read_history(
     out.extend_from_slice(b"{\"series\":[");
     let mut first = true;
     for (stream, columns) in &chosen {
-        let gaps = server.ledger.open_spans(stream.id, &extent.time);
+        let gaps = history::joined(server.ledger.open_spans(stream.id, &extent.time), points);
         // A bucket has at least one row.
         let rows = usize::try_from(view.next_row(stream.id)).unwrap_or(usize::MAX);
-        let column_bytes = extent.buckets_max().min(rows).max(1) * BUCKET_BYTES;
+        let bucket_bytes = extent.buckets_max().min(rows).max(1) * BUCKET_BYTES;
+        let column_bytes = bucket_bytes + gaps.len() * history::SPAN_BYTES;
         for columns in columns.chunks((PART_BYTES / column_bytes).max(1)) {
             reserved.grow(columns.len() * column_bytes).map_err(ReadError::from)?;
             for series in history::read(&view, stream, columns, extent)? {
@@ -184,8 +185,10 @@ pub(super) async fn state(
     let at = instant_of(query.at.as_deref(), now)?;
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
     let engine = server.query.now();
-    let read = move |_: &Leave| {
-        let rows = engine.state(at, &patterns).map_err(|error| match error.sqlstate {
+    let read = move |leave: &Leave| {
+        let rows = engine.state(at, &patterns, || leave.check().is_err());
+        leave.check().map_err(ReadError::from)?;
+        let rows = rows.map_err(|error| match error.sqlstate {
             sqlstate::INVALID_PARAMETER => Failure::bad_request(error.message),
             _ => Failure::internal(error),
         })?;

@@ -1,6 +1,7 @@
 //! History reduced to a number of points: buckets with count, first, last, min, max and mean, so that a spike of one
 //! sample shows in a plot of a month.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,8 +106,8 @@ struct Reducer {
     on_grid: bool,
     /// Start and width of the buckets after the grid.
     beyond: (i64, u64),
-    /// Pieces in ascending order of time.
-    pieces: Vec<Piece>,
+    /// Pieces in ascending order of time. Rows may have been stored newest first.
+    pieces: VecDeque<Piece>,
 }
 
 impl Reducer {
@@ -119,7 +120,7 @@ impl Reducer {
         let length = (i128::from(time.end) - i128::from(time.start)).max(1) as u128;
         let length = length.div_ceil(width as u128) * width as u128;
         let beyond = i64::try_from(i128::from(time.start) + length as i128).unwrap_or(i64::MAX);
-        let pieces = Vec::new();
+        let pieces = VecDeque::new();
         Reducer { from: time.start, width, points, on_grid: false, beyond: (beyond, width as u64), pieces }
     }
 
@@ -134,7 +135,7 @@ impl Reducer {
 
     fn add(&mut self, time: i64, value: Value<'_>) {
         let t0 = if self.on_grid { self.start(time) } else { time };
-        match self.pieces.last_mut() {
+        match self.pieces.back_mut() {
             Some(last) if last.time == t0 && self.on_grid => return last.add(time, value),
             Some(last) if last.time > t0 => {
                 // A late frame, which is rare.
@@ -144,7 +145,7 @@ impl Reducer {
                     _ => self.pieces.insert(at, Piece::of(t0, time, value)),
                 }
             }
-            _ => self.pieces.push(Piece::of(t0, time, value)),
+            _ => self.pieces.push_back(Piece::of(t0, time, value)),
         }
         if self.pieces.len() > self.points {
             self.reduce();
@@ -167,9 +168,9 @@ impl Reducer {
     fn put_in_buckets(&mut self, from: usize) {
         for piece in self.pieces.split_off(from) {
             let t0 = self.start(piece.time);
-            match self.pieces.last_mut() {
+            match self.pieces.back_mut() {
                 Some(last) if last.time == t0 => last.append(&piece),
-                _ => self.pieces.push(Piece { time: t0, ..piece }),
+                _ => self.pieces.push_back(Piece { time: t0, ..piece }),
             }
         }
     }
@@ -302,7 +303,7 @@ fn fill(
     };
     let Some(pieces) = found.buckets.iter().map(piece).collect() else { return Ok(false) };
     (reducer.on_grid, reducer.pieces) = (!found.plain, pieces);
-    learn(view, Scan::all(stream.id, vec![column]), &grid, extent, &mut reducer.pieces)?;
+    learn(view, Scan::all(stream.id, vec![column]), &grid, extent, reducer.pieces.make_contiguous())?;
     Ok(true)
 }
 
@@ -408,6 +409,39 @@ fn scan(
 /// Lookup of the times of missing frames of a stream, which plots leave open.
 pub type GapSpans<'a> = dyn Fn(StreamId, &Range<i64>) -> Vec<(i64, i64)> + 'a;
 
+/// Minimum of spans that [`joined`] leaves.
+const SPANS_MIN: usize = 16;
+/// Max bytes of a span in JSON.
+pub const SPAN_BYTES: usize = 48;
+
+/// Returns the max number of spans of missing frames beside so many points.
+pub fn spans_max(points: usize) -> usize {
+    points.max(SPANS_MIN)
+}
+
+/// Joins spans, which ascend, until there are at most [`spans_max`] of them: those closest together first, which no
+/// plot of so many points shows apart. A stream that lost frames for hours has a hundred thousand, and they stand beside
+/// each of its channels.
+pub fn joined(mut spans: Vec<(i64, i64)>, points: usize) -> Vec<(i64, i64)> {
+    let most = spans_max(points);
+    if spans.len() <= most {
+        return spans;
+    }
+    spans.sort_unstable();
+    let between = |at: usize| spans[at].0.saturating_sub(spans[at - 1].1);
+    let mut places: Vec<usize> = (1..spans.len()).collect();
+    places.select_nth_unstable_by_key(most - 1, |at| std::cmp::Reverse(between(*at)));
+    let mut begins = places[..most - 1].to_vec();
+    begins.sort_unstable();
+    let ends = begins.iter().copied().chain([spans.len()]);
+    let begins = [0].into_iter().chain(begins.iter().copied());
+    let join = |(begin, end): (usize, usize)| {
+        let last = spans[begin..end].iter().map(|span| span.1).max();
+        (spans[begin].0, last.unwrap_or(spans[begin].1))
+    };
+    begins.zip(ends).map(join).collect()
+}
+
 /// Appends `[[from,to],…]`.
 pub fn write_gaps(out: &mut Vec<u8>, gaps: &[(i64, i64)]) {
     out.push(b'[');
@@ -431,6 +465,31 @@ mod tests {
         ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, OwnedValue, Store, StoreOptions, StreamKey,
         StreamSpec, Value,
     };
+
+    #[test]
+    fn spans_that_are_too_many_are_joined_where_they_are_closest() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..50 {
+            let mut at = 0;
+            let spans: Vec<(i64, i64)> = (0..random.usize(1..300))
+                .map(|_| {
+                    let from = at + random.i64(1..1_000);
+                    at = from + random.i64(0..50);
+                    (from, at)
+                })
+                .collect();
+            let points = random.usize(1..60);
+            let found = joined(spans.clone(), points);
+            assert_eq!(found.len(), spans.len().min(spans_max(points)));
+            assert!(found.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            assert!(spans.iter().all(|(from, to)| found.iter().any(|(a, b)| a <= from && to <= b)));
+            // What was joined lies closer together than what is apart.
+            let apart = found.windows(2).map(|pair| pair[1].0 - pair[0].1).min().unwrap_or(i64::MAX);
+            let inside = |pair: &[(i64, i64)]| found.iter().any(|(a, b)| *a <= pair[0].0 && pair[1].1 <= *b);
+            let within = spans.windows(2).filter(|pair| inside(pair)).map(|pair| pair[1].0 - pair[0].1).max();
+            assert!(within.unwrap_or(0) <= apart, "{within:?} {apart}");
+        }
+    }
 
     fn reduced(points: usize, samples: &[(i64, f64)]) -> Vec<(i64, u64)> {
         let mut reducer = Reducer::new(&(0..100), points);

@@ -204,7 +204,7 @@ impl HistoryMessage {
             let (leave, beside) = (leave.clone(), beside.clone());
             let extent = Extent { time, grid: grid.clone(), end_row, points, leave, beside };
             let series = history::read(view, &found.stream, &columns, &extent)?;
-            streams.push(StreamHistory { series, gaps: gaps(found.stream.id, &grid) });
+            streams.push(StreamHistory { series, gaps: history::joined(gaps(found.stream.id, &grid), points) });
         }
         // In a playback the tail begins at a time, not a row.
         let tails = found.iter().filter(|found| found.start_row < u64::MAX);

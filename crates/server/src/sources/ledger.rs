@@ -3,7 +3,7 @@
 //! The store owns them; this is a copy for reading, loaded at start and updated by a follower that reads what was
 //! appended since its last poll. Bounded: the newest [`ROWS_MAX`] of each, in [`BYTES_MAX`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -83,8 +83,13 @@ impl OwnStreams {
 struct LedgerRows {
     /// The gaps, oldest first.
     gaps: VecDeque<GapRow>,
-    /// The events, ascending in time.
-    events: VecDeque<EventRow>,
+    /// The events, by time and number.
+    events: BTreeMap<(i64, u64), EventRow>,
+    /// The same in the order of recording: those recorded first are dropped first. A time in the future keeps no event
+    /// of the present out.
+    recorded: VecDeque<(i64, u64)>,
+    /// Number of the next event.
+    next_event: u64,
     /// Bytes of the gaps, and of the events.
     gap_bytes: usize,
     event_bytes: usize,
@@ -301,7 +306,7 @@ impl Ledger {
     pub fn events(&self, time: &Range<i64>, limit: usize) -> Vec<EventRow> {
         let rows = self.rows.read();
         let mut events: Vec<EventRow> =
-            rows.events.iter().rev().filter(|e| time.contains(&e.time_ns)).take(limit).cloned().collect();
+            rows.events.values().rev().filter(|e| time.contains(&e.time_ns)).take(limit).cloned().collect();
         events.reverse();
         events
     }
@@ -313,7 +318,7 @@ impl Ledger {
 
     /// Returns the times without a server, oldest first, from the events recorded at each start.
     pub fn outages(&self) -> Vec<(i64, i64)> {
-        self.rows.read().events.iter().filter_map(outages::outage).collect()
+        self.rows.read().events.values().filter_map(outages::outage).collect()
     }
 
     /// Appends an event of the server without waiting. If the store refuses it now, the event is kept and offered again
@@ -510,12 +515,14 @@ impl LedgerRows {
     }
 
     fn add_event(&mut self, event: EventRow) {
-        let at = self.events.partition_point(|e| e.time_ns <= event.time_ns);
+        let key = (event.time_ns, self.next_event);
+        self.next_event += 1;
         self.event_bytes += event_bytes(&event);
-        self.events.insert(at, event);
+        self.events.insert(key, event);
+        self.recorded.push_back(key);
         while self.events.len() > self.max.0 || self.event_bytes > BYTES_MAX {
-            let Some(oldest) = self.events.pop_front() else { break };
-            self.event_bytes -= event_bytes(&oldest);
+            let Some(first) = self.recorded.pop_front() else { break };
+            self.event_bytes -= self.events.remove(&first).map_or(0, |event| event_bytes(&event));
         }
     }
 }
@@ -640,6 +647,18 @@ mod tests {
     use crate::live::Live;
 
     const T0: i64 = 1_790_000_000_000_000_000;
+
+    #[test]
+    fn events_in_the_future_keep_none_of_the_present_out() {
+        let mut rows = LedgerRows { max: RowsMax(10), ..LedgerRows::default() };
+        let event = |time_ns: i64| EventRow { time_ns, ..EventRow::default() };
+        (0..20).for_each(|n| rows.add_event(event(i64::MAX - n)));
+        (0..4).for_each(|n| rows.add_event(event(n)));
+        let times: Vec<i64> = rows.events.values().map(|event| event.time_ns).collect();
+        let ahead = (14..20).rev().map(|n| i64::MAX - n);
+        assert_eq!(times, (0..4).chain(ahead).collect::<Vec<_>>());
+        assert_eq!((rows.recorded.len(), rows.event_bytes), (10, 10 * event_bytes(&event(0))));
+    }
 
     /// Adds rows of gaps to a store: number, end, cause.
     fn append_gaps(store: &Store, gaps: &[(u64, i64, &str)]) {

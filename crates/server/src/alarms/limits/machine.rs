@@ -140,7 +140,14 @@ impl LimitState {
         out: &mut Vec<LevelChange>,
     ) {
         self.pass(rule, receive_time, out);
-        let time = self.newest.map_or(time, |(newest, _)| newest.max(time));
+        let time = match self.newest {
+            // A clock that stands still, or is behind one frame that was ahead: without the clock of reception nothing
+            // would persist.
+            Some((newest, received)) if time <= newest => {
+                newest.saturating_add(receive_time.saturating_sub(received).max(0))
+            }
+            _ => time,
+        };
         // Among several values of one reception, one may have persisted.
         self.persist_until(rule, time, receive_time, out);
         self.newest = Some((time, receive_time));
@@ -432,6 +439,21 @@ mod tests {
             (21, Level::Warning, high, Some(5.0)),
         ];
         assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_value_persists_after_a_frame_that_was_ahead_and_by_a_clock_that_stands_still() {
+        let rule = rule("critical = { high = 10 }\npersist_ms = 200").expect("a rule");
+        let (ms, hour) = (1_000_000, 3_600_000_000_000);
+        for (ahead, step) in [(hour, 10 * ms), (0, 0), (-hour, 10 * ms)] {
+            let (mut machine, mut out) = (LimitState::new(&rule), Vec::new());
+            machine.value(&rule, (ahead, 0), LimitValue::Number(1.0), &mut out);
+            for n in 1..=30 {
+                machine.value(&rule, (n * step, n * 10 * ms), LimitValue::Number(99.0), &mut out);
+            }
+            let told: Vec<_> = out.iter().map(|change| (change.to, change.receive_time)).collect();
+            assert_eq!(told, [(Level::Critical, 210 * ms)], "{ahead} {step}");
+        }
     }
 
     #[test]

@@ -109,8 +109,12 @@ impl Limits {
                 Default::default()
             });
             self.count_unjudged(work, unjudged);
-            let before = frames.iter().map(|frame| frame.time).min().unwrap_or(i64::MAX).saturating_sub(1);
-            let cells = view.state_at(stream.id, before, channels).unwrap_or_else(|error| {
+            let cells = match frames.iter().map(|frame| frame.time).min() {
+                Some(first) => view.state_at(stream.id, first.saturating_sub(1), channels),
+                // A time after everything was judged is that of a clock that ran ahead, and may be right since.
+                None => view.latest(stream.id, now, cut.min(now), channels),
+            };
+            let cells = cells.unwrap_or_else(|error| {
                 tracing::error!(%error, "the newest values of {} are not known to limits", stream.key);
                 Vec::new()
             });
@@ -148,6 +152,7 @@ mod tests {
 
     use strongback_store::{FaultDisk, Value};
 
+    use super::super::MARK_IDLE_NS;
     use super::super::tests::{MS, RULES, Rig, S};
 
     /// Restarts an hour after a kill; what was appended until then is durable.
@@ -167,6 +172,36 @@ mod tests {
         rig.pass(900 * MS, None);
         assert_eq!(rig.alarms(), [""; 0]);
         rig.pass(200 * MS, None);
+        assert_eq!(rig.alarms(), ["stale"]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_right_before_a_start_is_not_the_newest() {
+        let mut rig = Rig::new();
+        rig.pass(100 * MS, Some(1.0));
+        let stamped = |rig: &Rig, ahead: i64, value: f64| {
+            let stream = rig.ingest.store().catalog().streams.iter().find(|s| s.key.table == "a").expect("a").id;
+            let mut batch = strongback_store::FrameBatch::new();
+            let receive_time = rig.now();
+            batch.begin(strongback_store::FrameHead {
+                stream,
+                receive_time,
+                source_time: Some(receive_time + ahead),
+                sequence: None,
+            });
+            batch.push(strongback_store::ChannelIndex(0), Value::F64(value));
+            batch.end();
+            let _ = strongback_sources::Sink::accept(&*rig.ingest, &batch);
+        };
+        stamped(&rig, 1_800 * S, 99.0);
+        rig.pass(100 * MS, None);
+        assert_eq!(rig.alarms(), ["high"]);
+        stamped(&rig, 0, 1.0);
+        // Until it is recorded that both were judged.
+        rig.pass(MARK_IDLE_NS + 3 * S, None);
+        assert_eq!(rig.alarms(), ["stale"]);
+        let mut rig = start_again(rig);
+        rig.pass(100 * MS, None);
         assert_eq!(rig.alarms(), ["stale"]);
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use strongback_store::{StreamId, View};
 
 use crate::live::binary;
-use crate::live::history::{Beside, POINTS_MAX};
+use crate::live::history::{self, Beside, POINTS_MAX};
 use crate::live::outgoing::{Form, Outgoing};
 use crate::live::snapshot::HistoryMessage;
 use crate::live::subscription::{Match, Subscription};
@@ -78,7 +78,9 @@ impl Backlog {
             let found = &self.found[at];
             // A bucket has at least one row. Frames stamped ahead of the clock have up to as many buckets again.
             let rows = usize::try_from(found.start_row.min(view.next_row(found.stream.id))).unwrap_or(usize::MAX);
-            let channel_bytes = (2 * self.points).min(rows).max(1) * BUCKET_BYTES;
+            let spans = history::spans_max(self.points).min(rows.saturating_add(1));
+            let buckets = (2 * self.points).min(rows).max(1);
+            let channel_bytes = buckets * BUCKET_BYTES + spans * history::SPAN_BYTES;
             let fit = (room / channel_bytes).min(channels.len());
             let fit = if part.is_empty() { fit.max(1).min(channels.len()) } else { fit };
             let (taken, left) = (channels.start..channels.start + fit, channels.start + fit..channels.end);
