@@ -342,11 +342,6 @@ impl ScalarUDFImpl for Bounded {
         if let (Growth::Pad, Some(length)) = (self.growth, args.args.get_mut(1)) {
             make_natural(length);
         }
-        if let (Growth::Resize, Some(size)) = (self.growth, args.args.get(1))
-            && numbers(size)?.is_some_and(|(least, _)| least < 0)
-        {
-            return Err(DataFusionError::Execution(format!("{}: the size is negative", self.name())));
-        }
         let call = |args| self.inner.inner().invoke_with_args(args);
         let in_parts = |args| pattern::call_in_parts(self.name(), &self.large, args, &call);
         let call: &dyn Fn(ScalarFunctionArgs) -> Result<ColumnarValue> =
@@ -560,10 +555,7 @@ fn size(value: &ColumnarValue, rows: usize) -> Size {
 
 /// Returns the min and max of a value's numbers as 64 bits, or `None` if it has no numbers.
 fn numbers(value: &ColumnarValue) -> Result<Option<(i64, i64)>> {
-    let array = match value {
-        ColumnarValue::Array(array) => array.clone(),
-        ColumnarValue::Scalar(scalar) => scalar.to_array()?,
-    };
+    let array = value.to_array(1)?;
     let Ok(array) = cast(&array, &DataType::Int64) else { return Ok(None) };
     let array = array.as_primitive::<Int64Type>();
     Ok(min(array).zip(max(array)))
@@ -610,6 +602,9 @@ impl Growth {
                 all.saturating_add(size(0).elements.saturating_mul(each))
             }
             Growth::Range => rows.saturating_mul(elements(args)?).saturating_mul(16),
+            Growth::Resize if args.get(1).map(numbers).transpose()?.flatten().is_some_and(|(least, _)| least < 0) => {
+                return Err(DataFusionError::Execution("array_resize: the size is negative".to_owned()));
+            }
             Growth::Resize => {
                 let each = size(2).widest.saturating_add(8);
                 all.saturating_add(rows.saturating_mul(count(1)?).saturating_mul(each))

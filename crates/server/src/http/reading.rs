@@ -187,7 +187,7 @@ pub(super) async fn state(
     let engine = server.query.now();
     let read = move |leave: &Leave| {
         let rows = engine.state(at, &patterns, || leave.check().is_err());
-        leave.check().map_err(ReadError::from)?;
+        leave.check()?;
         let rows = rows.map_err(|error| match error.sqlstate {
             sqlstate::INVALID_PARAMETER => Failure::bad_request(error.message),
             _ => Failure::internal(error),
