@@ -556,6 +556,7 @@ impl Reader {
         self.lines_before += ends;
         self.skipping = true;
         self.filled = 0;
+        (self.looked_bytes, self.look_at_bytes) = (0, 0);
     }
 
     /// Counts the contents of the buffer as `lines` rejected lines.
@@ -651,6 +652,15 @@ mod tests {
         take(&mut reader, b"\"\n");
         take(&mut reader, b"u v=1\n".repeat(20_000).as_slice());
         assert_eq!((reader.filled, reader.looked_bytes, reader.look_at_bytes), (0, 0, 0));
+        // So is what follows a line that was given up.
+        take(&mut reader, b"t f=\"");
+        take(&mut reader, "a".repeat(520 << 10).as_bytes());
+        (0..40).for_each(|_| take(&mut reader, b"x\n"));
+        assert!(reader.look_at_bytes > 0);
+        take(&mut reader, "a".repeat(600 << 10).as_bytes());
+        assert!(reader.skipping);
+        take(&mut reader, b"\"\nu v=1\n");
+        assert_eq!((reader.skipping, reader.filled, reader.look_at_bytes), (false, 0, 0));
     }
 
     #[test]

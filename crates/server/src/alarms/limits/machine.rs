@@ -31,8 +31,11 @@ pub struct LevelChange {
 /// State of a channel under a limit.
 #[derive(Clone, Debug)]
 pub struct LimitState {
-    /// `time` and `receive_time` of the newest value.
+    /// Place of the newest value on the time line, and its `receive_time`.
     newest: Option<(i64, i64)>,
+    /// Highest `time` of a value, and its `receive_time`. Values with an earlier or the same time, as of a clock that
+    /// stands still or of one frame that was ahead, have the place that the clock of reception has reached from there.
+    highest: Option<(i64, i64)>,
     value: Option<LimitValue>,
     /// Time since which values are at each level or above.
     since: [Option<i64>; TROUBLE.len()],
@@ -51,6 +54,7 @@ impl LimitState {
     pub fn new(rule: &Rule) -> Self {
         LimitState {
             newest: None,
+            highest: None,
             value: None,
             since: [None; TROUBLE.len()],
             of_values: Level::Normal,
@@ -86,7 +90,7 @@ impl LimitState {
         out: &mut Vec<LevelChange>,
     ) {
         let told = self.told.0;
-        self.newest = Some((time, receive_time));
+        (self.newest, self.highest) = (Some((time, receive_time)), Some((time, receive_time)));
         if self.is_stale || self.rate.off.is_some() {
             // Find the level of the values, which was hidden by that of the silence or the rate.
             let beyond = |at: &usize| rule.bounds[*at].beyond(&value, rule.hysteresis).is_some();
@@ -117,6 +121,7 @@ impl LimitState {
         *newest = newest.saturating_add(by);
         *received = received.saturating_add(by);
         let at = (*newest, *received);
+        self.highest = self.highest.map(|(time, received)| (time.saturating_add(by), received.saturating_add(by)));
         self.since.iter_mut().flatten().for_each(|since| *since = since.saturating_add(by));
         if let Some(expected) = rule.rate.as_ref().filter(|_| self.holds == Some(true)) {
             self.rate.go_on(expected, at.1);
@@ -140,14 +145,16 @@ impl LimitState {
         out: &mut Vec<LevelChange>,
     ) {
         self.pass(rule, receive_time, out);
-        let time = match self.newest {
-            // A clock that stands still, or is behind one frame that was ahead: without the clock of reception nothing
-            // would persist.
-            Some((newest, received)) if time <= newest => {
-                newest.saturating_add(receive_time.saturating_sub(received).max(0))
+        let place = match self.highest {
+            Some((highest, received)) if time <= highest => {
+                highest.saturating_add(receive_time.saturating_sub(received).max(0))
             }
-            _ => time,
+            _ => {
+                self.highest = Some((time, receive_time));
+                time
+            }
         };
+        let time = self.newest.map_or(place, |(newest, _)| newest.max(place));
         // Among several values of one reception, one may have persisted.
         self.persist_until(rule, time, receive_time, out);
         self.newest = Some((time, receive_time));
@@ -168,6 +175,10 @@ impl LimitState {
     pub fn leap(&mut self, rule: &Rule, by_ns: i64) {
         if let Some(expected) = &rule.rate {
             self.rate.leap(expected, by_ns);
+        }
+        if let Some((time, received)) = &mut self.highest {
+            *time = if time == received { time.saturating_add(by_ns) } else { *time };
+            *received = received.saturating_add(by_ns);
         }
         let Some((time, received)) = &mut self.newest else { return };
         let of_reception = time == received;
@@ -454,6 +465,20 @@ mod tests {
             let told: Vec<_> = out.iter().map(|change| (change.to, change.receive_time)).collect();
             assert_eq!(told, [(Level::Critical, 210 * ms)], "{ahead} {step}");
         }
+    }
+
+    #[test]
+    fn late_values_do_not_move_the_times_of_those_in_order() {
+        let rule = rule("critical = { high = 10 }\npersist_ms = 200").expect("a rule");
+        let ms = 1_000_000;
+        let (mut machine, mut out) = (LimitState::new(&rule), Vec::new());
+        // Each pair of frames is exchanged on the way.
+        for n in 0..5_000_i64 {
+            let value = if n < 4_000 { 1.0 } else { 99.0 };
+            machine.value(&rule, ((n ^ 1) * ms, n * ms + 500), LimitValue::Number(value), &mut out);
+        }
+        let told: Vec<_> = out.iter().map(|change| (change.to, change.time / ms)).collect();
+        assert_eq!(told, [(Level::Critical, 4_201)]);
     }
 
     #[test]
