@@ -87,7 +87,7 @@ const COUNTED_BYTES: usize = 256 << 10;
 pub struct QueryOptions {
     /// Concurrent parts of a query, and threads that serve connections.
     pub threads: usize,
-    /// Memory of all running queries together, in bytes. Half as much again is for unread answers, and a quarter for
+    /// Memory of all running queries together, in bytes. Best below a power of two (`docs/decisions/0018`). Half as much again is for unread answers, and a quarter for
     /// prepared statements.
     pub memory_bytes: usize,
     /// Maximum long queries that run concurrently, in turns. Further ones wait after a short turn.
@@ -104,7 +104,7 @@ impl Default for QueryOptions {
     fn default() -> Self {
         QueryOptions {
             threads: 2,
-            memory_bytes: 256 << 20,
+            memory_bytes: 240 << 20,
             queries_max: 2,
             connections_max: 100,
             statement_timeout: None,
