@@ -87,8 +87,8 @@ const COUNTED_BYTES: usize = 256 << 10;
 pub struct QueryOptions {
     /// Concurrent parts of a query, and threads that serve connections.
     pub threads: usize,
-    /// Memory of all running queries together, in bytes. Best below a power of two (`docs/decisions/0018`). Half as much again is for unread answers, and a quarter for
-    /// prepared statements.
+    /// Memory of all running queries together, in bytes; best below a power of two (`docs/decisions/0018`). Half as
+    /// much again is for unread answers, and a quarter for prepared statements.
     pub memory_bytes: usize,
     /// Maximum long queries that run concurrently, in turns. Further ones wait after a short turn.
     pub queries_max: usize,
