@@ -104,7 +104,7 @@ impl Default for QueryOptions {
     fn default() -> Self {
         QueryOptions {
             threads: 2,
-            memory_bytes: 240 << 20,
+            memory_bytes: 176 << 20,
             queries_max: 2,
             connections_max: 100,
             statement_timeout: None,

@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::Fixture;
 
-/// Most memory of the process, in MiB: the queries have 240 of it.
+/// Most memory of the process, in MiB: the queries have 176 of it.
 const RSS_MIB_MAX: u64 = 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 
