@@ -380,8 +380,9 @@ async fn sessions_keep_their_settings_and_transactions_to_themselves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_too_long_is_stopped_and_others_go_on() {
-    let fixture = Fixture::start().await;
     // Pairs of rows, which the join holds, fit in the memory of the queries.
+    let options = QueryOptions { memory_bytes: 512 << 20, ..QueryOptions::default() };
+    let fixture = Fixture::with(options, PgAuth::Trust).await;
     fixture.pad(2_000);
     let (client, other) = (fixture.client().await, fixture.client().await);
     let endless = "select count(*) from pad a, pad b, pad c where a.x + b.x + c.x = -1";
