@@ -414,14 +414,13 @@ const SPANS_MIN: usize = 16;
 /// Max bytes of a span in JSON.
 pub const SPAN_BYTES: usize = 48;
 
-/// Returns the max number of spans of missing frames beside so many points.
+/// Returns the max number of spans of missing frames in a history reduced to `points` buckets.
 pub fn spans_max(points: usize) -> usize {
     points.max(SPANS_MIN)
 }
 
-/// Joins spans, which ascend, until there are at most [`spans_max`] of them: those closest together first, which no
-/// plot of so many points shows apart. A stream that lost frames for hours has a hundred thousand, and they stand beside
-/// each of its channels.
+/// Joins spans until there are at most [`spans_max`] of them, those closest together first. A stream that lost frames
+/// for hours can have 100,000, and a history repeats them for each channel.
 pub fn joined(mut spans: Vec<(i64, i64)>, points: usize) -> Vec<(i64, i64)> {
     let most = spans_max(points);
     if spans.len() <= most {

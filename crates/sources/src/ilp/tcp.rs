@@ -427,7 +427,7 @@ impl Reader {
         }
         let before = self.filled;
         self.write(Origin::Connection, receive_time);
-        // A line that is consumed in part is one that begins anew.
+        // If bytes were consumed, the buffer holds another line.
         self.looked_bytes = if self.filled < before { 0 } else { self.looked_bytes + before };
         self.look_at_bytes = match self.looked_bytes > LOOKED_BYTES_MAX {
             true => self.filled + self.filled / GROWTH_DIVISOR,

@@ -136,7 +136,7 @@ impl SameTimes {
         self.forget_beyond(TIMES_MAX, HASHES_MAX);
     }
 
-    /// Returns whether another time with so many hashes is taken in. Idle times give way.
+    /// Returns whether another time with this number of hashes may be kept. Forgets idle times to make room.
     fn has_room(&mut self, hashes: usize) -> bool {
         loop {
             let is_free = self.hashes + hashes <= TAKEN_IN_MAX || self.times.is_empty();
