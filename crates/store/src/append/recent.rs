@@ -56,10 +56,7 @@ impl RecentRows {
     /// Remembers a chunk that is leaving memory.
     fn keep(&mut self, chunk: &Chunk, serial: u64) {
         let Some(time) = chunk.time_range() else { return };
-        let hashes = (0..chunk.len()).map(|row| {
-            let words = chunk.row_words(row);
-            hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
-        });
+        let hashes = (0..chunk.len()).map(|row| hash_stored(chunk, row));
         self.add(time, &chunk.shape, hashes, serial);
         self.forget_beyond(FRAMES_MAX);
     }
@@ -366,6 +363,12 @@ fn retyped(from: ChannelType, to: ChannelType, bits: u64) -> Option<u64> {
 /// Returns the initial value for hashes of a store's rows. No other store has it, and no sender knows it.
 pub(crate) fn hash_key(origin: u128) -> u64 {
     spread(origin as u64 ^ spread((origin >> 64) as u64))
+}
+
+/// Hashes a row of a chunk, like [`hash_row`].
+pub(crate) fn hash_stored(chunk: &Chunk, row: usize) -> u64 {
+    let words = chunk.row_words(row);
+    hash_row(&chunk.shape, chunk.time(row), |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
 }
 
 /// Hashes a row's time, states, values and text, as its shape has them.

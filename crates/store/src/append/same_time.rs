@@ -6,10 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::append::chunk::Chunk;
-use crate::append::recent::{ComparedRows, FRAMES_MAX, hash_row};
+use crate::append::recent::{ComparedRows, FRAMES_MAX, hash_row, hash_stored};
 use crate::append::stream_slot::OpenRows;
 use crate::model::row::{RowScratch, RowShape};
 
@@ -49,7 +47,7 @@ impl SameTime {
             if !Arc::ptr_eq(&chunk.shape, shape) {
                 return None;
             }
-            hashes.extend(chunk.rows_of(time).map(|row| hash_in(chunk, time, row)));
+            hashes.extend(chunk.rows_of(time).map(|row| hash_stored(chunk, row)));
         }
         for (of, sealed) in rows.sealed_of(time) {
             if !std::ptr::eq(of, &**shape) {
@@ -72,17 +70,12 @@ impl SameTime {
                 if !Arc::ptr_eq(&chunk.shape, shape) {
                     return false;
                 }
-                self.hashes.insert(hash_in(chunk, time, row));
+                self.hashes.insert(hash_stored(chunk, row));
             }
         }
         self.next_row = next_row;
         self.hashes.len() < 2 * FRAMES_MAX
     }
-}
-
-fn hash_in(chunk: &Chunk, time: i64, row: usize) -> u64 {
-    let words = chunk.row_words(row);
-    hash_row(&chunk.shape, time, |w| words[w].load(Ordering::Relaxed), chunk.row_text(row))
 }
 
 /// Hashes of the rows of times that have many, of all streams. Those not used for longest go first.
@@ -114,7 +107,7 @@ impl SameTimes {
         }
         known.used = self.looks;
         let is_stored = known.hashes.contains(&hash_row(shape, time, |w| row.words[w], &row.text));
-        self.forget_beyond(TIMES_MAX, HASHES_MAX);
+        self.forget_excess();
         Some(is_stored)
     }
 
@@ -133,7 +126,6 @@ impl SameTimes {
         known.used = self.looks;
         self.hashes += known.hashes.len();
         self.times.insert((stream, time), known);
-        self.forget_beyond(TIMES_MAX, HASHES_MAX);
     }
 
     /// Returns whether another time with this number of hashes may be kept. Forgets idle times to make room.
@@ -143,21 +135,25 @@ impl SameTimes {
             if is_free && self.times.len() < TIMES_MAX {
                 return true;
             }
-            let oldest = self.times.iter().min_by_key(|(_, known)| known.used);
-            let idle = oldest.filter(|(_, known)| self.looks - known.used > IDLE_LOOKS).map(|(key, _)| *key);
-            let Some(idle) = idle else { return false };
+            let idle = self.oldest().filter(|(_, used)| self.looks - used > IDLE_LOOKS);
+            let Some((idle, _)) = idle else { return false };
             self.forget(idle);
         }
     }
 
-    /// Forgets what was not used for longest until few enough are left. The last used stays.
-    fn forget_beyond(&mut self, times: usize, hashes: usize) {
-        while (self.times.len() > times || self.hashes > hashes)
+    /// Forgets what was not used for longest while there are too many hashes. The last used stays.
+    fn forget_excess(&mut self) {
+        while self.hashes > HASHES_MAX
             && self.times.len() > 1
-            && let Some(oldest) = self.times.iter().min_by_key(|(_, known)| known.used).map(|(key, _)| *key)
+            && let Some((oldest, _)) = self.oldest()
         {
             self.forget(oldest);
         }
+    }
+
+    /// Returns the key of what was not used for longest, and the number of the look at which it was.
+    fn oldest(&self) -> Option<((u32, i64), u64)> {
+        self.times.iter().map(|(key, known)| (*key, known.used)).min_by_key(|(_, used)| *used)
     }
 
     fn forget(&mut self, key: (u32, i64)) {

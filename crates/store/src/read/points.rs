@@ -205,9 +205,11 @@ impl Points {
         }))
     }
 
-    /// Allows blocks that lie wholly in `time` to be returned as statistics.
+    /// Allows blocks that lie wholly in `time` to be returned as statistics, unless their integrals may follow another
+    /// interpolation than the channel's: a reduction that it got later can have changed that.
     pub(crate) fn whole_blocks(&mut self, time: Range<i64>) {
-        self.whole = Some(time);
+        let keeps_interpolation = self.channel().reduction == Reduction::None;
+        self.whole = (keeps_interpolation || mutant::is_active(Mutant::BelieveStatistics)).then_some(time);
     }
 
     /// Returns the channel.

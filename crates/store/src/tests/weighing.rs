@@ -322,3 +322,34 @@ fn late_rows_that_come_during_a_read_hide_none_of_its_view() {
     let starts: Vec<i64> = found.iter().map(|interval| interval.start - T0).collect();
     assert_eq!((starts.len(), starts.last()), (21, Some(&(100 * second))));
 }
+
+/// A reduction changes how the values of a channel are interpolated, also those that were stored before it.
+#[test]
+fn values_stored_before_a_reduction_are_weighed_by_its_interpolation() {
+    let weights = |mutant| {
+        mutant::activate(mutant);
+        let _end = Deactivate;
+        let store = FaultDisk::new(4).open_store(options(), T0).expect("opened");
+        let with = |reduction| spec("s", vec![ChannelSpec { reduction, ..ChannelSpec::new("v", ChannelType::F64) }]);
+        let stream = store.stream(&with(Reduction::None));
+        let last = T0 + 9_999 * STEP;
+        for block in 0..10 {
+            let mut batch = FrameBatch::new();
+            for n in block * 1_000..(block + 1) * 1_000 {
+                let value = if n % 1_000 < 900 { 10.0 } else { 410.0 };
+                batch.put_at(head(stream, T0 + n * STEP), [(VALUE, Value::F64(if n % 2 == 0 { value } else { 0.0 }))]);
+            }
+            store.append(&batch, last);
+            store.upkeep(last);
+        }
+        store.settle(last).expect("settled");
+        let weigh = || store.view().weigh(stream, VALUE, T0..last).expect("weighed").integral.value_ns / STEP as f64;
+        let linear = weigh();
+        assert_eq!(store.stream(&with(Reduction::Step)), stream);
+        (linear, weigh())
+    };
+    // The sum of 450 values of 10 and 50 of 410 in each block; linear, half of the first is left out.
+    let held = 10.0 * (450.0 * 10.0 + 50.0 * 410.0);
+    assert_eq!(weights(None), (held - 5.0, held));
+    assert_ne!(weights(Some(Mutant::BelieveStatistics)).1, held, "does the test find nothing?");
+}
