@@ -63,6 +63,31 @@ describe("layouts", () => {
     await end("left-max").press("Escape");
   });
 
+  it("keep a logarithmic axis and the decimals that an operator chooses", async () => {
+    const plot = page().locator('[data-testid="panel"][data-kind="plot"]').first();
+    const figure = plot.getByTestId("legend").locator(".figure");
+    await plot.hover();
+    await plot.getByTestId("panel-menu").click();
+    await page().getByTestId("left-log").check();
+    await page().getByTestId("left-min").fill("-1");
+    await page().getByTestId("left-min").press("Tab");
+    await shown("what a logarithmic axis does not have", async () => (await innerText(page().getByTestId("unplaced-ends"))).startsWith("min of the left axis"));
+    await page().getByTestId("panel-decimals").selectOption("0");
+    await shown("the value rounded", async () => (await innerText(figure)) === "4");
+    await page().getByTestId("panel-title").press("Escape");
+    await page().reload();
+    await shown("still rounded", async () => (await innerText(figure)) === "4");
+    await plot.hover();
+    await plot.getByTestId("panel-menu").click();
+    expect([await page().getByTestId("left-log").isChecked(), await page().getByTestId("right-log").isChecked()]).toEqual([true, false]);
+    await page().getByTestId("left-log").uncheck();
+    await page().getByTestId("left-min").fill("");
+    await page().getByTestId("left-min").press("Tab");
+    await page().getByTestId("panel-decimals").selectOption("");
+    await shown("every digit again", async () => (await innerText(figure)) === "4.25");
+    await page().getByTestId("panel-title").press("Escape");
+  });
+
   it("have a panel of every kind, each with something to say", async () => {
     await page().setViewportSize({ width: 2560, height: 1440 });
     for (const kind of ["table", "number", "state", "alarms", "events", "sources", "gaps", "sql", "runs"]) await add(kind);
@@ -201,6 +226,26 @@ describe("layouts", () => {
       // The page stands all the same.
       await shown("panels", async () => (await panels().count()) > 0);
     }
+  });
+
+  it("say in a panel which of many channels it shows, and show the others page by page", async () => {
+    const now = BigInt(Date.now()) * 1_000_000n;
+    await server.write(`many ${Array.from({ length: 60 }, (_, i) => `c${i}=${i}`).join(",")} ${now}`);
+    await add("plot");
+    const plot = page().locator('[data-testid="panel"][data-kind="plot"]').last();
+    await plot.hover();
+    await plot.getByTestId("panel-menu").click();
+    await page().getByTestId("panel-add").fill("many.*");
+    await page().getByTestId("panel-add").press("Enter");
+    await page().getByTestId("panel-add").press("Escape");
+    const names = () => plot.getByTestId("legend").evaluateAll((all) => all.map((e) => (e as HTMLElement).dataset.channel));
+    await shown("the first page", async () => (await innerText(plot.getByTestId("panel-shown"))).includes("Channels 1–24 of 60") && (await names()).length === 24);
+    expect((await names())[23]).toBe("many.c23");
+    await plot.getByTestId("panel-next").click();
+    await plot.getByTestId("panel-next").click();
+    await shown("the last page", async () => (await innerText(plot.getByTestId("panel-shown"))).includes("Channels 49–60 of 60") && (await names())[11] === "many.c59");
+    await plot.focus();
+    await page().keyboard.press("Delete");
   });
 
   it("never threw", () => expect(browser.problems).toEqual([]));

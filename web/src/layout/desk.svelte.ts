@@ -9,7 +9,7 @@ import { live } from "../state/live.svelte";
 import { living } from "../state/living";
 import type { Channel } from "../connection/message";
 import { hasStates } from "../connection/message";
-import { KIND_NAMES, MAX_PANELS, type Panel, panel, type PanelKind, shows } from "./panel";
+import { CHANNELS_MAX, KIND_NAMES, MAX_PANELS, type Panel, panel, type PanelKind, shows } from "./panel";
 import { matching } from "../text/pattern";
 import { show, type Side } from "./split";
 import { told } from "../text/told";
@@ -282,7 +282,8 @@ export class Desk {
 
   edit(id: string, changes: Partial<Panel>): void {
     const { layout } = this;
-    if (layout) this.change({ ...layout, panels: layout.panels.map((p) => (p.id === id ? { ...p, ...changes } : p)) });
+    if ((changes.channels?.length ?? 0) > CHANNELS_MAX) this.problem = `a panel has at most ${CHANNELS_MAX} channels and patterns`;
+    else if (layout) this.change({ ...layout, panels: layout.panels.map((p) => (p.id === id ? { ...p, ...changes } : p)) });
   }
 
   removePanel(id: string): void {
@@ -327,8 +328,14 @@ export class Desk {
       return;
     }
     const names = this.namesOf(selected);
-    const channels = names.includes(channel.name) ? names.filter((n) => n !== channel.name) : [...names, channel.name];
-    this.edit(selected.id, { channels });
+    const isThere = names.includes(channel.name);
+    // Of a pattern that matches more than a panel can name the pattern stays.
+    const listed = names.length + 1 > CHANNELS_MAX ? selected.channels : names;
+    if (isThere && !listed.includes(channel.name)) {
+      this.problem = `${channel.name} is on this panel by a pattern, with ${names.length - 1} others: its menu changes the patterns`;
+      return;
+    }
+    this.edit(selected.id, { channels: isThere ? listed.filter((n) => n !== channel.name) : [...listed, channel.name] });
   }
 
   /** A panel's channels by full name: patterns as far as the page knows what they match. */

@@ -222,6 +222,22 @@ describe("panels", () => {
     desk.pickChannel(channel(2));
     expect(desk.selected!.channels).toEqual(["t.c1", "t.c4"]);
   });
+  it("keep a pattern that matches more channels than a panel can name", async () => {
+    live.channels = [...Array.from({ length: 3000 }, (_, i) => channel(i)), { ...channel(5000), name: "u.c", table: "u" }];
+    const desk = await open();
+    desk.add("plot", ["t.*"]);
+    desk.pickChannel(live.channels.at(-1)!);
+    expect(desk.selected!.channels).toEqual(["t.*", "u.c"]);
+    desk.pickChannel(channel(2));
+    expect(desk.selected!.channels).toEqual(["t.*", "u.c"]);
+    expect(desk.problem).toBe("t.c2 is on this panel by a pattern, with 3000 others: its menu changes the patterns");
+    desk.pickChannel(live.channels.at(-1)!);
+    expect(desk.selected!.channels).toEqual(["t.*"]);
+    // What could not be read again is not kept.
+    desk.edit(desk.selectedId!, { channels: live.channels.map((c) => c.name) });
+    expect([desk.selected!.channels, desk.problem]).toEqual([["t.*"], "a panel has at most 200 channels and patterns"]);
+    expect(() => thaw(freeze(desk.layout!))).not.toThrow();
+  });
 });
 
 describe("undo", () => {

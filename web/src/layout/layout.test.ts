@@ -24,12 +24,13 @@ const words = (layout: Layout) => {
 describe("layout", () => {
   it("survives being kept, with everything of its panels", () => {
     const view = fromServer({ title: "launch", run: null, panels: [{ kind: "plot", title: "LOX", channels: ["a.*"], span_s: 30 }] });
-    const made = panel("sql", "Q", [], { text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, band: false });
+    const made = panel("sql", "Q", [], { text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, scales: { right: "log" }, band: false, decimals: 0 });
     const layout = withPanel(withPanel(view, made), panel("gaps", "G"), made.id, "middle");
     const again = thaw(freeze(layout));
     expect(words(again)).toBe("(LOX Q/G*)");
     expect(again.panels[0]).toMatchObject({ kind: "plot", title: "LOX", channels: ["a.*"], span_s: 30 });
-    expect(again.panels[1]).toMatchObject({ text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, band: false });
+    expect(again.panels[1]).toMatchObject({ text: "select 1", axes: { "a.b": "right" }, ends: { left: { min: -1 }, right: { min: 0, max: 2.5 } }, scales: { right: "log" }, band: false, decimals: 0 });
+    expect(freeze(withPanel(EMPTY, panel("plot", "P")))).not.toMatch(/scales|decimals/);
     expect(again.panels[0]!.id).not.toBe(view.panels[0]!.id);
     expect(freeze(again)).toBe(freeze(layout));
     expect(freeze(thaw(freeze(EMPTY)))).toBe(freeze(EMPTY));
@@ -38,6 +39,14 @@ describe("layout", () => {
     const ends = (value: unknown) => readPanel({ kind: "plot", ends: value }).ends;
     expect([ends({ left: { min: 3, max: 2 } }), ends({ left: { min: "1" } }), ends({ right: {} }), ends(7), ends(null)]).toEqual([{}, {}, {}, {}, {}]);
     expect(ends({ left: { min: 3, max: Infinity }, up: { min: 1 } })).toEqual({ left: { min: 3 } });
+  });
+  it("takes only scales that it knows", () => {
+    const scales = (value: unknown) => readPanel({ kind: "plot", scales: value }).scales;
+    expect([scales({ left: "log", right: "linear", up: "log" }), scales({ left: true }), scales("log"), scales(null), scales(undefined)]).toEqual([{ left: "log" }, {}, {}, {}, {}]);
+  });
+  it("takes only decimals that numbers can have", () => {
+    const decimals = (value: unknown) => readPanel({ kind: "number", decimals: value }).decimals;
+    expect([0, 12, 13, -1, 1.5, NaN, "2", null, undefined].map(decimals)).toEqual([0, 12, null, null, null, null, null, null, null]);
   });
   it("reads layouts of the first version, whose panels stood on a grid", () => {
     const old = { v: 1, title: "old", panels: [

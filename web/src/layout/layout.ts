@@ -92,10 +92,11 @@ export function freeze(layout: Layout): string {
 
 /** A panel without what is as usual. */
 function bare(p: Panel, id: string): object {
-  const { kind, title, channels, span_s, axes, ends, band, text } = p;
+  const { kind, title, channels, span_s, axes, ends, scales, band, decimals, text } = p;
   return {
     id, kind, title, channels, span_s, ...(Object.keys(axes).length > 0 ? { axes } : {}),
-    ...(Object.keys(ends).length > 0 ? { ends } : {}), ...(band ? {} : { band }), ...(text === "" ? {} : { text }),
+    ...(Object.keys(ends).length > 0 ? { ends } : {}), ...(Object.keys(scales).length > 0 ? { scales } : {}),
+    ...(band ? {} : { band }), ...(decimals === null ? {} : { decimals }), ...(text === "" ? {} : { text }),
   };
 }
 

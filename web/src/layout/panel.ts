@@ -1,4 +1,5 @@
 // The kinds of panels there are, and what is kept of each.
+import { DECIMALS_MAX } from "../text/number";
 
 export const KINDS = [
   "plot", "table", "number", "now", "states", "state", "alarms", "events", "sources", "gaps", "sql", "runs",
@@ -17,11 +18,19 @@ export const shows = (kind: PanelKind): boolean => ["plot", "table", "number", "
 /** Kinds that show channels over a span of time. */
 export const spans = (kind: PanelKind): boolean => ["plot", "now", "states"].includes(kind);
 
+/** Kinds that show numbers. */
+export const hasNumbers = (kind: PanelKind): boolean => ["plot", "table", "number", "now"].includes(kind);
+
 /** Ends of a value axis; where none is said the data decide. */
 export interface Ends {
   min?: number;
   max?: number;
 }
+
+/** How values stand along an axis: evenly, or by their powers of ten. */
+export type Scale = "linear" | "log";
+export const SIDES = ["left", "right"] as const;
+export type AxisSide = (typeof SIDES)[number];
 
 export interface Panel {
   id: string;
@@ -31,25 +40,30 @@ export interface Panel {
   channels: string[];
   span_s: number;
   /** Side of the value axis, by full name; where nothing is said the unit decides. */
-  axes: Record<string, "left" | "right">;
+  axes: Record<string, AxisSide>;
   /** Ends of the value axes that do not follow the data. */
-  ends: Partial<Record<"left" | "right", Ends>>;
+  ends: Partial<Record<AxisSide, Ends>>;
+  /** Value axes that are logarithmic. */
+  scales: Partial<Record<AxisSide, "log">>;
   /** Whether min and max of each bucket are drawn behind the line. */
   band: boolean;
+  /** Decimals of numbers; null: as many as mean something. */
+  decimals: number | null;
   /** Question of a panel of SQL; filter of a state at a time. */
   text: string;
 }
 
 export const SPANS_S = [10, 30, 60, 120, 300, 900, 1800, 3600, 21_600, 86_400];
 export const MAX_PANELS = 64;
-const CHANNELS_MAX = 200;
+/** Patterns and names of a panel. */
+export const CHANNELS_MAX = 200;
 const TEXT_MAX = 20_000;
 
 let made = 0;
 
 /** A new panel; ids are unique within the page. */
 export function panel(kind: PanelKind, title: string, channels: string[] = [], more: Partial<Panel> = {}): Panel {
-  return { id: `p${++made}`, kind, title, channels, span_s: 60, axes: {}, ends: {}, band: true, text: "", ...more };
+  return { id: `p${++made}`, kind, title, channels, span_s: 60, axes: {}, ends: {}, scales: {}, band: true, decimals: null, text: "", ...more };
 }
 
 export function clamp(value: number, low: number, high: number, otherwise = low): number {
@@ -67,6 +81,10 @@ export function readEnds(value: unknown): Ends | null {
   return none || (ends.min !== undefined && ends.max !== undefined && ends.min >= ends.max) ? null : ends;
 }
 
+function readDecimals(value: unknown): number | null {
+  return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= DECIMALS_MAX ? value : null;
+}
+
 /** A panel of a stranger's text, with a new id; throws with what is wrong. */
 export function readPanel(value: unknown): Panel {
   if (typeof value !== "object" || value === null) throw new Error(`a panel is ${JSON.stringify(value)}`);
@@ -80,12 +98,14 @@ export function readPanel(value: unknown): Panel {
     if (side === "left" || side === "right") axes[name] = side;
   }
   const ends: Panel["ends"] = {};
-  for (const side of ["left", "right"] as const) {
-    const read = readEnds((p.ends as Partial<Record<typeof side, unknown>> | undefined)?.[side]);
+  const scales: Panel["scales"] = {};
+  for (const side of SIDES) {
+    const read = readEnds((p.ends as Partial<Record<AxisSide, unknown>> | null | undefined)?.[side]);
     if (read) ends[side] = read;
+    if ((p.scales as Partial<Record<AxisSide, unknown>> | null | undefined)?.[side] === "log") scales[side] = "log";
   }
   return panel(kind, String(p.title ?? "").slice(0, 200), channels.map(String), {
-    span_s: clamp(Number(p.span_s ?? 60), 1, 31 * 86_400, 60), axes, ends, band: p.band !== false,
+    span_s: clamp(Number(p.span_s ?? 60), 1, 31 * 86_400, 60), axes, ends, scales, band: p.band !== false, decimals: readDecimals(p.decimals),
     text: typeof p.text === "string" ? p.text.slice(0, TEXT_MAX) : "",
   });
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { axesOf, extentOn, unitsOf } from "./axes";
+import { aboveZeroOn, axesOf, extentOn, unitsOf } from "./axes";
 import type { Channel } from "../connection/message";
 import { Series } from "../state/series";
 
@@ -35,6 +35,12 @@ describe("what an axis shows", () => {
     expect(extentOn(0, axisOf, known, 5, 15)).toEqual({ min: 0, max: 5 });
     expect(extentOn(0, axisOf, known, 0, 15)).toEqual({ min: -9, max: 9 });
     expect(extentOn(1, axisOf, known, 0, 15)).toEqual({ min: 70, max: 80 });
+  });
+  it("is on a logarithmic axis what lies above zero, and how many channels reach down to zero or below", () => {
+    expect(aboveZeroOn(0, axisOf, known, 5, 15)).toEqual({ least: 1, others: 1 });
+    expect(aboveZeroOn(0, axisOf, known, 0, 15)).toEqual({ least: 1, others: 2 });
+    expect(aboveZeroOn(1, axisOf, known, 0, 15)).toEqual({ least: 70, others: 0 });
+    expect(aboveZeroOn(1, axisOf, known, 20, 30)).toEqual({ least: Infinity, others: 0 });
   });
   it("is nothing where none of them has a value", () => {
     const { min, max } = extentOn(0, axisOf, known, 20, 30);

@@ -23,6 +23,27 @@ export function drawnOf(axisOf: ReadonlyMap<number, number>, hidden: ReadonlySet
   return hidden.size === 0 ? axisOf : new Map([...axisOf].filter(([id]) => !hidden.has(id)));
 }
 
+/** What a logarithmic axis can show between two times: the least value above zero, Infinity if there is none. */
+export interface AboveZero {
+  least: number;
+  /** How many channels have values that are not above zero, and that it cannot show. */
+  others: number;
+}
+
+export function aboveZeroOn(
+  axis: number, axisOf: ReadonlyMap<number, number>, series: ReadonlyMap<number, Series>, from: number, to: number,
+): AboveZero {
+  const found = { least: Infinity, others: 0 };
+  for (const [id, of] of axisOf) {
+    const one = of === axis ? series.get(id) : undefined;
+    const extent = one?.extent(from, to);
+    if (!one || !extent) continue;
+    found.least = Math.min(found.least, one.leastAboveZero(from, to));
+    if (extent.min <= 0) found.others++;
+  }
+  return found;
+}
+
 /** Min and max that an axis must show between two times; min is above max where there is nothing to show. */
 export function extentOn(
   axis: number, axisOf: ReadonlyMap<number, number>, series: ReadonlyMap<number, Series>, from: number, to: number,

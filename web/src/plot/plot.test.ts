@@ -77,9 +77,17 @@ function feed(...channels: Channel[]): Feed {
   return of;
 }
 const frame = (of: Feed, more: object = {}) => ({
-  feed: of, axes: {}, ends: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
+  feed: of, axes: {}, ends: {}, scales: {}, band: true, now: 60, spanS: 60, run: null, events: [], live: true, bounds: new Map(), names: new Map(),
   stale: new Set<number>(), hidden: new Set<number>(), ...more,
 });
+/** A feed with one value a second of each channel. */
+function valued(...all: [Channel, number[]][]): Feed {
+  const of = new Feed(0n, 60, false);
+  of.past(all.map(([one]) => one), all.map(([one, values]) => ({
+    channel: one, gaps: [], buckets: values.map((v, s) => [String(BigInt(s * 1e9)), 1, v, v, v, v, v]),
+  })) as unknown as Parameters<Feed["past"]>[1]);
+  return of;
+}
 const newest = () => made.at(-1)! as unknown as { options: Options; data: unknown; size: unknown; ctx: ReturnType<typeof recorder>; cursor: { left: number } };
 /** Draws as uPlot would, and answers what came onto the canvas. */
 function painted() {
@@ -87,6 +95,14 @@ function painted() {
   u.ctx.calls.length = 0;
   for (const hook of [...u.options.hooks.drawClear, ...u.options.hooks.draw]) hook(u);
   return [...u.ctx.calls];
+}
+
+/** What is said of values beyond the ends of the axes. */
+const marks = () => painted().filter((c) => c.name === "fillText").map((c) => String(c.args[0])).filter((t) => /[▲▼]/.test(t));
+function axisLabels(index: number): string[] {
+  const axis = newest().options.axes[index]!;
+  axis.splits(newest());
+  return axis.values();
 }
 
 let host: { clientWidth: number; clientHeight: number };
@@ -133,6 +149,60 @@ describe("a plot", () => {
     expect([newest().options.scales.y0!.range()[1], said().length]).toEqual([60, 2]);
     one.draw(frame(feed(channel(1, "bar"))));
     expect(newest().options.scales.y0!.range()[1]).toBeGreaterThanOrEqual(50);
+  });
+  it("stands decades at equal heights on a logarithmic axis, with its ends, and each axis as it was set", () => {
+    const one = plot();
+    const of = valued([channel(1, "bar"), [0.01, 0.1, 1, 10, 1000]], [channel(2, "V"), [-5, 5]]);
+    one.draw(frame(of, { scales: { left: "log" } }));
+    const [left, right] = ["y0", "y1"].map((scale) => newest().options.scales[scale]!.range());
+    expect(left).toEqual([-3, 4]);
+    expect([right![0] < -5, right![1] > 5]).toEqual([true, true]);
+    expect(axisLabels(1)).toEqual(["0.001", "0.01", "0.1", "1", "10", "100", "1000", "10000"]);
+    // Each value a decade above the one before: lines as high, one as the other.
+    const heights = painted().filter((c) => ["moveTo", "lineTo"].includes(c.name) && c.stroke === "c1").map((c) => c.args[1] as number);
+    const steps = heights.slice(1, 4).map((y, i) => Math.round(heights[i]! - y));
+    expect(new Set(steps).size).toBe(1);
+    expect(steps[0]).toBeGreaterThan(20);
+    // Turned to the other side, and back to what it was.
+    one.draw(frame(of, { scales: { right: "log" } }));
+    expect([newest().options.scales.y0!.range()[1] >= 1000, newest().options.scales.y1!.range()[1] < 1]).toEqual([true, true]);
+    one.draw(frame(of, { scales: { left: "log" }, ends: { left: { min: 0.1, max: 100 } } }));
+    expect(newest().options.scales.y0!.range()).toEqual([-1, 2]);
+    expect(marks()).toEqual(["▲ 1000", "▼ 0.01"]);
+    // An end that is not above zero is none of a logarithmic axis.
+    one.draw(frame(of, { scales: { left: "log" }, ends: { left: { min: -3, max: 100 } } }));
+    expect([newest().options.scales.y0!.range()[0] <= -2, newest().options.scales.y0!.range()[1]]).toEqual([true, 2]);
+  });
+  it("says on a logarithmic axis what has no place there, and draws such a spike down to the edge", () => {
+    const one = plot();
+    const of = valued([channel(1, "bar"), [1, 10, -3.25, 10]], [channel(2, "bar"), [2, 2]], [channel(3, "bar"), [0, 1]]);
+    one.draw(frame(of, { scales: { left: "log" } }));
+    expect(marks()).toEqual(["▼ −3.25 (≤ 0 in 2 channels)"]);
+    const { range } = newest().options.scales.y0!;
+    expect([range()[0] > -1, range()[1] < 2]).toEqual([true, true]);
+    const heights = painted().filter((c) => ["moveTo", "lineTo"].includes(c.name) && c.stroke === "c1").map((c) => c.args[1] as number);
+    expect(heights.map((y) => (y > 225 ? "below" : y >= 25 ? "seen" : "above"))).toEqual(["seen", "seen", "below", "seen"]);
+    // No further: out of sight a dashed line would cost the more the longer it is.
+    expect(Math.max(...heights)).toBe(425);
+    // What is hidden is not spoken of; nor what is no longer in sight.
+    one.draw(frame(of, { scales: { left: "log" }, hidden: new Set([1]) }));
+    expect(marks()).toEqual(["▼ 0 (≤ 0 in 1 channel)"]);
+    one.draw(frame(of, { scales: { left: "log" }, hidden: new Set([1, 3]) }));
+    expect(marks()).toEqual([]);
+    one.draw(frame(of));
+    expect(marks()).toEqual([]);
+    // Not one value has a place: no numbers are made up.
+    const low = plot();
+    low.draw(frame(valued([channel(1, "bar"), [-1, 0]]), { scales: { left: "log" } }));
+    expect([axisLabels(1), marks()]).toEqual([[], ["▼ −1 (≤ 0 in 1 channel)"]]);
+  });
+  it("draws limits on a logarithmic axis where their values stand, and none that has no place", () => {
+    const one = plot();
+    const bounds = new Map([[1, [{ level: "critical", value: 1, name: "critical high 1" }, { level: "watch", value: -1, name: "watch low -1" }]]]);
+    one.draw(frame(valued([channel(1, "bar"), [0.1, 10]]), { scales: { left: "log" }, bounds, ends: { left: { min: 0.01, max: 100 } } }));
+    const lines = painted().filter((c) => c.name === "moveTo" && ["crit", "watch"].includes(String(c.stroke)));
+    expect(lines.map((c) => [c.stroke, c.args[1]])).toEqual([["crit", 125]]);
+    expect(painted().filter((c) => c.name === "fillText" && String(c.args[0]).includes("low"))).toEqual([]);
   });
   it("has a second axis once there is a second unit, and gives each the range of its own channels", () => {
     const one = plot();

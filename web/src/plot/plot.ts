@@ -1,18 +1,18 @@
 // One plot: lines with their min/max band, gaps as shaded breaks, events as named lines, the newest value as a
 // dot, and a cursor shared by all plots. uPlot owns scales, axes and cursor; the drawing is ours, from the rings.
 import uPlot from "uplot";
-import { axesOf, drawnOf, extentOn, type Sides, unitsOf } from "./axes";
+import { aboveZeroOn, axesOf, drawnOf, extentOn, type Sides, unitsOf } from "./axes";
 import type { Countdown } from "../text/countdown";
 import type { Feed } from "../state/feed";
 import { type Bound, type Bounded, boundLines, type Box, paintBounds } from "./limits";
 import { eventLabels, eventLines, joinedShades } from "./marks";
 import type { Event } from "../connection/message";
-import type { Ends, Panel } from "../layout/panel";
-import { reach, ValueRange, withEnds } from "./range";
+import { type Ends, type Panel, type Scale, SIDES } from "../layout/panel";
+import { endPlaces, ValueRange, withEnds } from "./range";
 import { type CursorReading, readingAt } from "./reading";
 import type { Series } from "../state/series";
 import { theme } from "./theme";
-import { type Tick, timeTicks, valueTicks, withinEdges } from "./ticks";
+import { logTicks, type Tick, timeTicks, valueTicks, withinEdges } from "./ticks";
 import { newestPoint, traceBand, traceLine, type View } from "./trace";
 
 const AXIS_PX = 54;
@@ -30,6 +30,8 @@ export interface Frame {
   axes: Sides;
   /** Ends of the left and the right axis that do not follow the data. */
   ends: Panel["ends"];
+  /** Which of the two are logarithmic. */
+  scales: Panel["scales"];
   /** Whether min and max are drawn behind the line. */
   band: boolean;
   /** Right edge, s from the feed's origin. */
@@ -60,6 +62,8 @@ export class Plot {
   private ranges: ValueRange[] = [];
   /** Min and max of what each axis shows; min is above max where that is nothing. */
   private extents: { min: number; max: number }[] = [];
+  /** On each logarithmic axis, how many channels have values that are not above zero. */
+  private unplaced: number[] = [];
   /** Widths of the value axes. */
   private axisPx: number[] = [];
   /** Ticks of each axis as they were worked out last. */
@@ -85,6 +89,7 @@ export class Plot {
     this.feed = feed;
     const { known } = this;
     if (known?.feed !== feed || known.version !== feed.version || known.axes !== axes) this.takeUnits(frame);
+    this.ranges = this.ranges.map((range, i) => (range.scale === this.scaleOf(i) ? range : new ValueRange(this.scaleOf(i))));
     const { clientWidth: width, clientHeight: height } = this.host;
     if (width < 40 || height < 40) return;
     this.fit();
@@ -125,7 +130,7 @@ export class Plot {
     const rebuild = Math.min(count, 2) !== Math.min(this.ranges.length || 1, 2);
     // The same channels over another time keep their axes: nothing jumps while one moves through the past.
     if (before !== this.units.join("\n") || this.ranges.length !== count) {
-      this.ranges = this.units.map(() => new ValueRange());
+      this.ranges = this.units.map((_, i) => new ValueRange(this.scaleOf(i)));
       this.axisPx = [];
     }
     this.known = { feed, version: feed.version, axes };
@@ -141,7 +146,14 @@ export class Plot {
     for (let axis = 0; axis < this.units.length; axis++) {
       const extent = extentOn(axis, drawn, this.feed.series, now - spanS, now);
       this.extents[axis] = extent;
-      this.ranges[axis]!.fit(extent.min, extent.max);
+      this.unplaced[axis] = 0;
+      const range = this.ranges[axis]!;
+      if (range.scale === "linear") range.fit(extent.min, extent.max);
+      else {
+        const { least, others } = aboveZeroOn(axis, drawn, this.feed.series, now - spanS, now);
+        this.unplaced[axis] = others;
+        range.fit(least, extent.max);
+      }
     }
   }
 
@@ -212,13 +224,20 @@ export class Plot {
     return this.frame ? [this.frame.now - this.frame.spanS, this.frame.now] : [0, 1];
   }
 
+  /** The places at both ends of an axis. */
   private yRange(index: number): [number, number] {
     const range = this.ranges[index];
-    return range ? withEnds(range, this.endsOf(index)) : [0, 1];
+    return range ? withEnds(range, endPlaces(this.endsOf(index), range.scale)) : [0, 1];
   }
 
   private endsOf(index: number): Ends | undefined {
-    return index === 0 ? this.frame?.ends.left : index === 1 ? this.frame?.ends.right : undefined;
+    const side = SIDES[index];
+    return side && this.frame?.ends[side];
+  }
+
+  private scaleOf(index: number): Scale {
+    const side = SIDES[index];
+    return (side && this.frame?.scales[side]) ?? "linear";
   }
 
   /** Where the ticks of an axis stand; uPlot asks for their labels right after. */
@@ -242,7 +261,8 @@ export class Plot {
     // Where no value was ever in sight, numbers would be made up.
     if (this.isEmpty || !this.ranges[index]?.isKnown) return [];
     const [min, max] = this.yRange(index);
-    return valueTicks(min, max, u.bbox.height / devicePixelRatio, 36);
+    const height = u.bbox.height / devicePixelRatio;
+    return this.ranges[index].scale === "log" ? logTicks(min, max, height) : valueTicks(min, max, height, 36);
   }
 
   /** Gaps, below grid and lines. */
@@ -293,7 +313,7 @@ export class Plot {
         right: bbox.left + bbox.width,
         ratio: devicePixelRatio,
         x: (t) => bbox.left + ((t - frame.now) / frame.spanS + 1) * bbox.width,
-        y: (v) => bbox.top + ((max - reach(v)) / (max - min)) * bbox.height,
+        y: (v) => bbox.top + beyond((max - range.place(v)) / (max - min)) * bbox.height,
       };
       bounded.push({
         name: frame.names.get(channel.id) ?? channel.channel, colour: pen.colour, axis: this.axisOf.get(channel.id) ?? 0,
@@ -329,23 +349,34 @@ export class Plot {
     ctx.restore();
   }
 
-  /** What lies beyond ends that were set: no value is out of sight unseen. */
+  /** What lies beyond ends that were set or has no place on a logarithmic axis: no value is out of sight unseen. */
   private paintBeyond(u: uPlot): void {
     const { ctx, bbox } = u;
     const ratio = devicePixelRatio;
     ctx.save();
     ctx.font = `${LABEL_PX * ratio}px ${theme().mono}`;
-    ctx.fillStyle = theme().text;
-    this.ranges.slice(0, 2).forEach((_, index) => {
+    const say = (text: string, x: number, y: number) => {
+      const width = ctx.measureText(text).width;
+      // Lines run here: the text stands on a ground of its own.
+      ctx.fillStyle = theme().bg;
+      ctx.globalAlpha = 0.7;
+      ctx.fillRect(ctx.textAlign === "left" ? x : x - width, ctx.textBaseline === "top" ? y : y - LABEL_PX * ratio, width, LABEL_PX * ratio);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = theme().text;
+      ctx.fillText(text, x, y);
+    };
+    this.ranges.slice(0, 2).forEach((range, index) => {
       const extent = this.extents[index];
-      if (!this.endsOf(index) || !extent || extent.min > extent.max) return;
+      const unplaced = this.unplaced[index] ?? 0;
+      if ((!this.endsOf(index) && unplaced === 0) || !extent || extent.min > extent.max) return;
       const [min, max] = this.yRange(index);
+      const why = unplaced === 0 ? "" : ` (≤ 0 in ${unplaced} ${unplaced === 1 ? "channel" : "channels"})`;
       ctx.textAlign = index === 0 ? "left" : "right";
       const x = index === 0 ? bbox.left + 4 * ratio : bbox.left + bbox.width - 4 * ratio;
       ctx.textBaseline = "top";
-      if (extent.max > max) ctx.fillText(`▲ ${figure(extent.max)}`, x, bbox.top + 18 * ratio);
+      if (range.place(extent.max) > max) say(`▲ ${figure(extent.max)}`, x, bbox.top + 18 * ratio);
       ctx.textBaseline = "bottom";
-      if (extent.min < min) ctx.fillText(`▼ ${figure(extent.min)}`, x, bbox.top + bbox.height - 3 * ratio);
+      if (unplaced > 0 || range.place(extent.min) < min) say(`▼ ${figure(extent.min)}${why}`, x, bbox.top + bbox.height - 3 * ratio);
     });
     ctx.restore();
   }
@@ -392,6 +423,12 @@ export class Plot {
     return readingAt(this.feed, at);
   }
 }
+
+/**
+ * A place in a plot as a share of its height from the top, at most one height out of sight: dashes there cost as much
+ * as dashes in sight, and on a logarithmic axis zero is hundreds of heights away.
+ */
+const beyond = (share: number): number => Math.min(2, Math.max(-1, share));
 
 /** A value in few characters. */
 const figure = (value: number): string => String(Number(value.toPrecision(4))).replace("-", "−");

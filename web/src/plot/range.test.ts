@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { niceStep, reach, ValueRange, withEnds } from "./range";
+import { endPlaces, niceStep, powerOf, reach, ValueRange, withEnds } from "./range";
 
 const range = (least: number, greatest: number, of = new ValueRange()) => {
   of.fit(least, greatest);
@@ -73,6 +73,37 @@ describe("the range of a value axis", () => {
     const of = new ValueRange();
     const before = range(0, 1, of);
     for (const [a, b] of [[Infinity, -Infinity], [NaN, 3], [3, NaN], [2, 1]] as const) expect(range(a, b, of)).toEqual(before);
+  });
+});
+
+describe("the range of a logarithmic axis", () => {
+  it("contains the powers of ten of all data, with a margin, whatever came before", () => {
+    const random = numbers();
+    const of = new ValueRange("log");
+    for (let i = 0; i < 3000; i++) {
+      const [a, b] = [10 ** (600 * random() - 300), 10 ** (600 * random() - 300)].sort((x, y) => x - y) as [number, number];
+      const [min, max] = range(a, b, of);
+      expect(min < powerOf(a) && powerOf(b) < max, `${a} ${b}: ${min} ${max}`).toBe(true);
+    }
+    expect(range(0.01, 100, new ValueRange("log"))).toEqual([-2.5, 2.5]);
+  });
+  it("spans a factor of two around a constant, and stands still in its noise", () => {
+    const of = new ValueRange("log");
+    const [min, max] = range(5e-7, 5e-7, of);
+    expect([max - min >= 0.3, max - min < 0.6, min < powerOf(5e-7), powerOf(5e-7) < max]).toEqual([true, true, true, true]);
+    expect(range(4.9e-7, 5.1e-7, of)).toEqual([min, max]);
+  });
+  it("has a place for what is not above zero below every other", () => {
+    const of = new ValueRange("log");
+    expect([of.place(100), of.place(Number.MAX_VALUE) < 309]).toEqual([2, true]);
+    for (const value of [0, -0, -1e300]) expect(of.place(value)).toBeLessThan(of.place(Number.MIN_VALUE));
+    expect(new ValueRange().place(-4)).toBe(-4);
+    // Nothing above zero: as if nothing were there.
+    expect([range(Infinity, -1, of), of.isKnown]).toEqual([[0, 1], false]);
+  });
+  it("has its ends at their powers of ten, where they have one", () => {
+    expect([endPlaces({ min: 0.1, max: 1000 }, "log"), endPlaces({ min: 0.1, max: 1000 }, "linear")]).toEqual([{ min: -1, max: 3 }, { min: 0.1, max: 1000 }]);
+    expect([endPlaces({ min: 0, max: -4 }, "log"), endPlaces(undefined, "log")]).toEqual([{}, undefined]);
   });
 });
 

@@ -1,6 +1,6 @@
 // The value axis: it grows at once so that nothing leaves the plot, and shrinks rarely so that nothing jumps.
 
-import type { Ends } from "../layout/panel";
+import type { Ends, Scale } from "../layout/panel";
 
 const MARGIN = 0.08;
 /** The axis shrinks only when the data fill less than this part of it. */
@@ -9,16 +9,40 @@ const SHRINK_BELOW = 0.4;
 const SHRINK_TO = 0.75;
 /** An axis goes no further: beyond, its span would be no number. */
 const FAR = Number.MAX_VALUE / 16;
+/** Below the power of ten of every number above zero. */
+const BELOW_ALL = -324;
+/** A logarithmic axis spans at least this many decades, a factor of two. */
+const LOG_SPAN_MIN = 0.3;
 
 /** A value as far as an axis goes. */
 export function reach(value: number): number {
   return Math.min(FAR, Math.max(-FAR, value));
 }
 
+/** The power of ten of a value; of one that is not above zero, a place below all others. */
+export function powerOf(value: number): number {
+  return value > 0 ? Math.log10(value) : BELOW_ALL;
+}
+
+/** Ends of an axis as places along it. A logarithmic axis has none that are not above zero. */
+export function endPlaces(ends: Ends | undefined, scale: Scale): Ends | undefined {
+  if (scale === "linear" || ends === undefined) return ends;
+  const place = (end: number | undefined) => (end !== undefined && end > 0 ? powerOf(end) : undefined);
+  return { min: place(ends.min), max: place(ends.max) };
+}
+
+/** The range of places along an axis: values themselves, or on a logarithmic axis their powers of ten. */
 export class ValueRange {
   min = 0;
   max = 1;
   private known = false;
+
+  constructor(readonly scale: Scale = "linear") {}
+
+  /** Returns where a value stands along the axis. */
+  place(value: number): number {
+    return this.scale === "log" ? powerOf(value) : reach(value);
+  }
 
   /** Whether it fits any data: before, its ends are no values. */
   get isKnown(): boolean {
@@ -29,13 +53,13 @@ export class ValueRange {
     this.known = false;
   }
 
-  /** Fits the data [least, greatest]. */
+  /** Fits the data [least, greatest]; on a logarithmic axis both are above zero. */
   fit(least: number, greatest: number): void {
     if (!(least <= greatest)) return;
-    const [low, high] = [reach(least), reach(greatest)];
+    const [low, high] = [this.place(least), this.place(greatest)];
     const inside = this.known && low >= this.min && high <= this.max;
     const filled = (high - low) / (this.max - this.min);
-    const room = leastSpan(low, high);
+    const room = this.scale === "log" ? LOG_SPAN_MIN : leastSpan(low, high);
     if (inside && filled >= SHRINK_BELOW) return;
     const span = Math.max(high - low, room / (1 + 2 * MARGIN));
     const middle = (low + high) / 2;

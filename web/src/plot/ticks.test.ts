@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Countdown } from "../text/countdown";
 import { niceStep, reach, ValueRange } from "./range";
-import { timeTicks, valueTicks, withinEdges, withoutOverlap } from "./ticks";
+import { logTicks, timeTicks, valueTicks, withinEdges, withoutOverlap } from "./ticks";
 
 const ORIGIN = 1_795_192_867_482_000_000n; // 16:41:07.482
 
@@ -72,6 +72,31 @@ describe("ticks", () => {
         }
       }
     }
+  });
+  it("writes decades on a logarithmic axis, with 2 and 5 where there is room, and fewer where there is little", () => {
+    const labels = (min: number, max: number, height: number) => logTicks(min, max, height).map((t) => t.label);
+    expect(labels(-2, 1, 300)).toEqual(["0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10"]);
+    expect(labels(-2, 1, 150)).toEqual(["0.01", "0.1", "1", "10"]);
+    expect(labels(-9, 9, 180)).toEqual(["1e−8", "1e−6", "0.0001", "0.01", "1", "100", "10000", "1e+6", "1e+8"]);
+    expect(labels(-0.4, 0.9, 200)).toEqual(["0.5", "1", "2", "5"]);
+    expect(logTicks(-1, 1, 100).map((t) => t.at)).toEqual([-1, 0, 1]);
+    // Too short for any of these: round numbers, at their powers of ten.
+    expect(labels(Math.log10(3.05), Math.log10(4.6), 200)).toEqual(["3.5", "4.0", "4.5"]);
+    expect(logTicks(Math.log10(30), Math.log10(34), 100).map((t) => [t.label, 10 ** t.at])).toEqual([["30", 30], ["32", 32], ["34", 34]].map(([l, v]) => [l, expect.closeTo(v as number, 9)]));
+  });
+  it("keeps the ticks of a logarithmic axis apart, and stays finite over all numbers there are", () => {
+    for (const [min, max] of [[-330, 309], [-2, 3], [0.1, 0.2], [0.31, 0.69], [5, 5.001], [307, 308.4], [-324, -323]] as const) {
+      for (const height of [20, 90, 400]) {
+        const ticks = logTicks(min, max, height);
+        const words = `${min} ${max} ${height}`;
+        expect(ticks.length, words).toBeLessThanOrEqual(height / 18 + 2);
+        for (const [i, { at }] of ticks.entries()) {
+          expect(at >= min - 1e-6 && at <= max + 1e-6, words).toBe(true);
+          if (i > 0) expect(((at - ticks[i - 1]!.at) / (max - min)) * height, words).toBeGreaterThanOrEqual(18 - 1e-6);
+        }
+      }
+    }
+    expect([logTicks(1, 1, 100), logTicks(0, 1, 0)]).toEqual([[], []]);
   });
   it("leaves out a label that would leave the plot at an edge", () => {
     const ticks = [0, 1, 5, 9, 10].map((at) => ({ at, label: "12:34" }));

@@ -120,6 +120,46 @@ export function valueTicks(min: number, max: number, heightPx: number, spacePx: 
   return ticks;
 }
 
+/** Parts of a decade that have a tick where there is room, and the shortest distance of two of them, in decades. */
+const PARTS = [1, 2, 5];
+const PARTS_APART = Math.log10(2);
+/** Decades from one tick to the next where not each has room. */
+const DECADE_STEPS = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
+/** Labels are this high, and no closer, px. */
+const LABEL_APART_PX = 18;
+
+/**
+ * Ticks of a logarithmic axis between two powers of ten, placed by their powers: decades, 2 and 5 where there is room,
+ * and round numbers where the axis is too short for these. No two are closer than `LABEL_APART_PX`.
+ */
+export function logTicks(min: number, max: number, heightPx: number): Tick[] {
+  const decadePx = heightPx / (max - min);
+  if (!(min < max) || !(decadePx > 0)) return [];
+  const step = DECADE_STEPS.find((decades) => decades * decadePx >= LABEL_APART_PX) ?? DECADE_STEPS.at(-1)!;
+  const parts = PARTS_APART * decadePx >= LABEL_APART_PX ? PARTS : [1];
+  const ticks: Tick[] = [];
+  for (let power = Math.floor(min / step) * step; power <= max; power += step) {
+    for (const part of parts) {
+      const at = power + Math.log10(part);
+      if (at >= min - 1e-9 && at <= max + 1e-9) ticks.push({ at, label: decadeLabel(part, power) });
+    }
+  }
+  if (ticks.length >= 2) return ticks;
+  const round: Tick[] = [];
+  for (const { at, label } of valueTicks(10 ** min, 10 ** max, heightPx, 2 * LABEL_APART_PX)) {
+    const place = at > 0 ? Math.log10(at) : -Infinity;
+    const before = round.at(-1)?.at ?? -Infinity;
+    if (place >= min - 1e-9 && (place - before) * decadePx >= LABEL_APART_PX) round.push({ at: place, label });
+  }
+  return round;
+}
+
+/** `0.001`, `50`, `2e+7`. */
+function decadeLabel(part: number, power: number): string {
+  if (power >= -4 && power < 6) return String(Number(`${part}e${power}`));
+  return `${part}e${power < 0 ? "−" : "+"}${Math.abs(power)}`;
+}
+
 /**
  * How the numbers of an axis are written, the largest of a size: very large and small ones with an exponent where that is
  * shorter, all with the digits that tell one from the next.

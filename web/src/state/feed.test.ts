@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import { Feed, MAX_CHANNELS } from "./feed";
+import { MAX_CHANNELS } from "./choice";
+import { Feed } from "./feed";
 import type { Bucket, Channel, Gap, ServerMessage, StreamWindow } from "../connection/message";
 
 const ORIGIN = 1_795_192_867_000_000_000n;

@@ -2,6 +2,7 @@
 // subscription (snapshot, then tail).
 import type { CellNotes, Channel, Gap, PastSeries, ServerMessage, StreamWindow, WindowCells, WireValue } from "../connection/message";
 import { hasStates, toNumber } from "../connection/message";
+import { byName, MAX_CHANNELS } from "./choice";
 import { matching } from "../text/pattern";
 import { Series, SLOTS } from "./series";
 import { DISPLAY_PERIOD_NS } from "./stale";
@@ -9,8 +10,6 @@ import { Tail } from "../connection/tail";
 import { secondsBetween } from "../text/time";
 import { Track } from "./track";
 
-/** Channels that one panel draws; the rest is counted in its header. */
-export const MAX_CHANNELS = 24;
 /** Gaps of one stream that a panel shades, those that cannot be drawn apart as one; the oldest go first. */
 const MAX_GAPS = 4 * SLOTS;
 
@@ -21,8 +20,6 @@ export interface Shade {
   from: number;
   to: number;
 }
-
-const byName = new Intl.Collator("en", { numeric: true });
 
 type History = Extract<ServerMessage, { type: "history" }>;
 type Update = Extract<ServerMessage, { type: "update" }>;

@@ -23,6 +23,7 @@ import { roughly } from "./sight";
 import { overWebSocket } from "../connection/socket";
 import type { Stream } from "../connection/stream";
 import { listNames, type NameList } from "../text/names";
+import type { Rounding } from "../text/number";
 import { secondsBetween, secondsNs, utc } from "../text/time";
 import { told } from "../text/told";
 import { sound } from "./tone";
@@ -132,6 +133,11 @@ class Live {
 
   get channels(): Channel[] {
     return this.catalog.channels;
+  }
+
+  /** Whether those were loaded once. */
+  get channelsKnown(): boolean {
+    return this.catalog.isKnown;
   }
 
   /** As much of each name as tells it from those beside it, on the screen, and from its twins in the catalog. */
@@ -377,18 +383,18 @@ class Live {
   }
 
   /** A channel's newest value in words. */
-  text(channel: Channel): string {
-    return this.values.text(channel);
+  text(channel: Channel, rounding?: Rounding | null): string {
+    return this.values.text(channel, rounding);
   }
 
-  /** Any value of a channel in words, with the channel's digits. */
-  words(channel: Channel, value: WireValue): string {
-    return this.values.words(channel, value);
+  /** Any value of a channel in words, with the channel's digits or as a panel rounds. */
+  words(channel: Channel, value: WireValue, rounding?: Rounding | null): string {
+    return this.values.words(channel, value, rounding);
   }
 
   /** Extremes of a span in words, the newest value included. */
-  extremes(channel: Channel, extent: { min: number; max: number } | null): { min: string; max: string } | null {
-    return this.values.extremes(channel, extent);
+  extremes(channel: Channel, extent: { min: number; max: number } | null, rounding?: Rounding | null): { min: string; max: string } | null {
+    return this.values.extremes(channel, extent, rounding);
   }
 
   age(channel: Channel): Age {

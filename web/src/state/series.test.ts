@@ -22,6 +22,14 @@ describe("series", () => {
     expect(s.length).toBe(1);
     expect([s.count[0], s.mean[0], s.first[0], s.last[0], s.min[0], s.max[0]]).toEqual([4, 2, 1, 5, 1, 5]);
   });
+  it("knows the least value above zero of what is in sight, also of a bucket that reaches below", () => {
+    const s = new Series(1);
+    expect(s.leastAboveZero(0, 10)).toBe(Infinity);
+    s.push(point(0, 0.25));
+    s.push(point(1, 0, { t1: 1, count: 9, min: -4, max: 8, first: 3, last: 0, mean: 2 }));
+    s.push(point(2, 6));
+    expect([s.leastAboveZero(0, 2), s.leastAboveZero(0.5, 2), s.leastAboveZero(1.5, 2), s.leastAboveZero(3, 4)]).toEqual([0.25, 2, 6, Infinity]);
+  });
   it("does not merge across a gap", () => {
     const s = new Series(10_240);
     s.push(point(0, 1));

@@ -166,6 +166,23 @@ export class Series {
   }
 
   /**
+   * The least value above zero that is known of the buckets that touch [from, to]; Infinity if there is none. Of a
+   * bucket that reaches down to zero only some values are known.
+   */
+  leastAboveZero(from: number, to: number): number {
+    let least = Infinity;
+    for (let i = this.length - 1; i >= 0; i--) {
+      const k = this.slot(i);
+      if (this.t0[k]! > to) continue;
+      if (this.t1[k]! < from) break;
+      if (this.min[k]! >= least) continue;
+      if (this.min[k]! > 0) least = this.min[k]!;
+      else for (const known of [this.first[k]!, this.last[k]!, this.mean[k]!, this.max[k]!]) if (known > 0 && known < least) least = known;
+    }
+    return least;
+  }
+
+  /**
    * Seconds without data after which the line is not drawn on: 3 expected periods as they reach the screen,
    * or, for a channel without a known period, five times its usual distance but at least 2 s.
    */

@@ -32,6 +32,14 @@ function state(id: number, value: number, time: bigint | null, received: bigint 
 }
 
 describe("the newest values", () => {
+  it("are written as a panel rounds, and learnt from all the same", () => {
+    const values = new Values();
+    values.update(update(1, 4.3127, [NOW, NOW, NOW]), false);
+    const rounding = { decimals: 1, bounds: [4.3] };
+    expect([values.text(channel(1), { decimals: 1, bounds: [] }), values.text(channel(1), rounding), values.words(channel(1), 7.77, rounding)]).toEqual(["4.3", "4.31", "7.8"]);
+    expect(values.extremes(channel(1), { min: 4, max: 9 }, rounding)).toEqual({ min: "4.0", max: "9.0" });
+    expect([values.text(channel(2), rounding), values.words(channel(1), 5)]).toEqual(["–", "5.0000"]);
+  });
   it("are those of the newest update", () => {
     const values = new Values();
     values.update(update(1, 10, [NOW, NOW, NOW]), false);

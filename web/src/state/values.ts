@@ -2,7 +2,7 @@
 // Plain maps: thousands of values change many times a second, and components read them again with each pulse.
 import type { Channel, ServerMessage, Snapshot, StateRow, WireValue } from "../connection/message";
 import { brief, toNumber } from "../connection/message";
-import { Digits } from "../text/number";
+import { Digits, type Rounding } from "../text/number";
 import { Periods } from "./period";
 import { Rates } from "./rates";
 import { Sights } from "./sight";
@@ -111,14 +111,17 @@ export class Values {
   }
 
   /** A channel's newest value in words. */
-  text(channel: Channel): string {
+  text(channel: Channel, rounding: Rounding | null = null): string {
     const latest = this.latest.get(channel.id);
-    return latest ? this.digitsOf(channel).newest(latest.value, channel.type, latest.receiveNs) : "–";
+    if (!latest) return "–";
+    // Learnt from however it is written: other panels show it, too.
+    const text = this.digitsOf(channel).newest(latest.value, channel.type, latest.receiveNs);
+    return rounding === null ? text : this.words(channel, latest.value, rounding);
   }
 
-  /** Any value of a channel in words, with the channel's digits. */
-  words(channel: Channel, value: WireValue): string {
-    return this.digitsOf(channel).write(value, channel.type);
+  /** Any value of a channel in words, with the channel's digits or as a panel rounds. */
+  words(channel: Channel, value: WireValue, rounding: Rounding | null = null): string {
+    return this.digitsOf(channel).write(value, channel.type, rounding);
   }
 
   private digitsOf({ id }: Channel): Digits {
@@ -128,12 +131,12 @@ export class Values {
   }
 
   /** Extremes of a span in words. They include the newest value, which may have come by another subscription. */
-  extremes(channel: Channel, extent: { min: number; max: number } | null): { min: string; max: string } | null {
+  extremes(channel: Channel, extent: { min: number; max: number } | null, rounding: Rounding | null = null): { min: string; max: string } | null {
     if (extent === null) return null;
     const newest = toNumber(this.latest.get(channel.id)?.value ?? null);
     const min = newest === null ? extent.min : Math.min(extent.min, newest);
     const max = newest === null ? extent.max : Math.max(extent.max, newest);
-    return { min: this.words(channel, min), max: this.words(channel, max) };
+    return { min: this.words(channel, min, rounding), max: this.words(channel, max, rounding) };
   }
 
   /** Age of a channel's value at an instant, on a screen that is alive or not. */

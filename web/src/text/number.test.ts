@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { brief, toNumber } from "../connection/message";
-import { count, Digits, exact, fixed, rate, short } from "./number";
+import { count, Digits, exact, fixed, rate, rounded, short } from "./number";
 
 describe("numbers in words", () => {
   it("keeps digits in their columns once decimals were seen", () => {
@@ -71,6 +71,33 @@ describe("numbers in words", () => {
     expect([level.write(4.5, "f64"), level.newest(4, "f64", 1n), level.write(true, "bool"), level.write(7, "u8"), level.write("OPEN", "string")])
       .toEqual(["4.5", "4", "true", "7", "OPEN"]);
     expect([new Digits().write(3e-5, "f64"), new Digits().write(0.25, "f64")]).toEqual(["3.000e−5", "0.25"]);
+  });
+  it("has the decimals that a panel chose, and no digits that mean nothing", () => {
+    const write = (value: number, decimals: number) => rounded(value, { decimals, bounds: [] });
+    expect([write(4.31274, 2), write(4, 3), write(-4.5, 0), write(-0.001, 1), write(1.2e-7, 2)]).toEqual(["4.31", "4.000", "−5", "0.0", "0.00"]);
+    expect([write(0.1, 12), write(123456.789, 12), write(1e15 + 1, 2)]).toEqual(["0.100000000000", "123456.789000000", "1.000e+15"]);
+    const d = new Digits();
+    const chosen = { decimals: 1, bounds: [] };
+    expect([d.write(3e-5, "f64", chosen), d.write(2.25, "f32", chosen), d.write(7.5, "u8", chosen)]).toEqual(["0.0", "2.3", "7.5"]);
+    // A counter, a word and what is no number stay as they are.
+    expect([d.write(7, "u8", chosen), d.write("9007199254740993", "i64", chosen), d.write("OPEN", "string", chosen), d.write(true, "bool", chosen), d.write("NaN", "f64", chosen), d.write(null, "f64", chosen)])
+      .toEqual(["7", "9007199254740993", "OPEN", "true", "NaN", "–"]);
+  });
+  it("never rounds a value onto a bound or beyond it", () => {
+    const write = (value: number, decimals: number, ...bounds: number[]) => rounded(value, { decimals, bounds });
+    expect([write(4.3004, 1, 4.3), write(4.2996, 1, 4.3), write(4.3, 1, 4.3), write(4.36, 1, 4.3)]).toEqual(["4.3004", "4.2996", "4.3", "4.4"]);
+    expect([write(4.34, 1, 4.33), write(0.6, 0, 0.8), write(-0.0004, 2, 0), write(1e-7, 2, 0)]).toEqual(["4.34", "0.6", "−0.0004", "0.0000001"]);
+    // Closer than any decimals tell: all digits there are.
+    expect([write(0.1 + 0.2, 1, 0.3), write(1e15 + 1, 0, 1e15), write(99.5, 0, 100)]).toEqual(["0.30000000000000004", "1000000000000001", "99.5"]);
+    for (let i = 0; i < 2000; i++) {
+      const value = (((i * 7919) % 2000) - 1000) / 137;
+      for (const bound of [0, 2.5, -7.3, value]) {
+        for (const decimals of [0, 1, 2]) {
+          const text = Number(write(value, decimals, bound).replace("−", "-"));
+          expect(Math.sign(text - bound), `${value} ${bound} ${decimals}`).toBe(Math.sign(value - bound));
+        }
+      }
+    }
   });
   it("has every digit where that is asked for, the sign of a zero and the elements of an array too", () => {
     expect([0.1, -0, 0, 1e21, "NaN", "9007199254740993", true, null].map(exact)).toEqual(["0.1", "-0", "0", "1e+21", "NaN", "9007199254740993", "true", ""]);

@@ -10,6 +10,17 @@ const SMALL_MANY = 100;
 const LARGE = 1e15;
 const INTEGERS: ReadonlySet<ChannelType> = new Set(["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"]);
 
+/** More decimals are no choice of a panel. */
+export const DECIMALS_MAX = 12;
+/** Digits of a number that mean something, whatever its size. */
+const MEANT_DIGITS = 15;
+
+/** How a panel writes the numbers of a channel: with so many decimals, and its bounds, which no rounding crosses. */
+export interface Rounding {
+  decimals: number;
+  bounds: readonly number[];
+}
+
 /** Decimals that `value` needs, within five significant digits. */
 export function decimalsOf(value: number): number {
   if (!Number.isFinite(value) || Number.isInteger(value)) return 0;
@@ -49,9 +60,9 @@ export class Digits {
 
   /**
    * Any value in words; numbers with this channel's decimals, or more where it needs them. Nothing is learnt: an extreme of
-   * an hour ago says nothing of what comes now.
+   * an hour ago says nothing of what comes now. `rounding`: how they are written instead.
    */
-  write(value: WireValue, type: ChannelType): string {
+  write(value: WireValue, type: ChannelType, rounding: Rounding | null = null): string {
     if (value === null || value === undefined) return "–";
     if (typeof value === "boolean" || type === "bool") return value ? "true" : "false";
     // Integers of 64 bits come as digits, of which a number would lose the last.
@@ -64,6 +75,7 @@ export class Digits {
       // An extreme of many values is a number: beyond 2^53 its last digits would be made up.
       return Number.isSafeInteger(number) ? minus(String(number)) : fixed(number, 0);
     }
+    if (rounding !== null) return rounded(number, rounding);
     if (number !== 0 && Math.abs(number) < SMALL && this.isSmall) return minus(number.toExponential(3));
     return fixed(number, Math.max(this.decimals, decimalsOf(number)));
   }
@@ -95,7 +107,31 @@ export function fixed(value: number, decimals: number): string {
   if (size !== 0 && (size >= LARGE || size < 1e-5)) return minus(value.toExponential(3));
   const integerDigits = size < 1 ? 1 : Math.floor(Math.log10(size)) + 1;
   const room = Math.max(0, Math.min(decimals, 9 - integerDigits));
-  const text = value.toFixed(room);
+  return unsigned(value.toFixed(room));
+}
+
+/**
+ * `value` with the decimals that were chosen. It has more where fewer would write it onto a bound or beyond it: what
+ * crossed a limit by little is seen to have crossed it.
+ */
+export function rounded(value: number, { decimals, bounds }: Rounding): string {
+  const keepsSides = (text: string) => bounds.every((bound) => Math.sign(Number(text) - bound) === Math.sign(value - bound));
+  const size = Math.abs(value);
+  const integerDigits = size < 1 ? 1 : Math.floor(Math.log10(size)) + 1;
+  const most = MEANT_DIGITS - integerDigits;
+  if (most < 0) {
+    const text = value.toExponential(3);
+    return minus(keepsSides(text) ? text : String(value));
+  }
+  for (let places = Math.min(decimals, most); places <= most; places++) {
+    const text = value.toFixed(places);
+    if (keepsSides(text)) return unsigned(text);
+  }
+  return minus(String(value));
+}
+
+/** A number in words with a true minus sign, and without any where all its digits are zero. */
+function unsigned(text: string): string {
   return minus(/^-0(\.0*)?$/.test(text) ? text.slice(1) : text);
 }
 
