@@ -25,6 +25,10 @@ const SET_BACK_FRAMES: i64 = 64;
 /// Nanoseconds after the newest frame from which a repeated sequence is a restart, if the source gives no time. Frames
 /// of the session before a restart are recognized for as long.
 const REORDER_NS: i64 = 2_000_000_000;
+
+/// Max number by which a sequence without a source clock falls back, while this machine's clock is set back, for a frame
+/// that may have been overtaken. Beyond it, the source counts anew.
+const OVERTAKEN_FRAMES: i64 = 8;
 /// Max frames that a leap forward may lose; one over more frames is a restart.
 const LEAP_FRAMES: i64 = 1 << 24;
 
@@ -196,8 +200,10 @@ impl SequenceTracker {
         {
             return judged(sequence, Seen::Filled { gap });
         }
+        // This machine's clock was set back, perhaps while the source was not heard.
+        let set_back = received.saturating_sub(receive_time) > REORDER_NS && -step > OVERTAKEN_FRAMES;
         // A source whose time continues while its sequence falls back restarted.
-        if newer == Some(true) || newer.is_none() && (!within || quiet) {
+        if newer == Some(true) || newer.is_none() && (!within || quiet || set_back) {
             return restart;
         }
         match missing {

@@ -16,6 +16,9 @@ use crate::read::state::{OwnedValue, StateCell};
 use crate::read::stream_view::StreamView;
 use crate::read::view::View;
 
+/// Max rows without a channel that are searched for its next stored value.
+const ABSENT_ROWS_MAX: u64 = 1 << 20;
+
 /// Interpolates linearly between two values at an instant, in their type, with whole numbers rounded. Returns `None`
 /// if the values cannot be interpolated.
 pub(crate) fn on_line(from: (i64, Value<'_>), to: (i64, Value<'_>), time: i64) -> Option<Value<'static>> {
@@ -95,7 +98,8 @@ impl View {
         Ok(())
     }
 
-    /// Visits the rows after a stored cell in which the channel may be unchanged or stored next.
+    /// Visits the rows after a stored cell in which the channel may be unchanged or stored next. Rows without the channel
+    /// do not count for the number of rows within which it is stored again.
     fn rows_after(
         &self,
         stream: StreamId,
@@ -103,15 +107,24 @@ impl View {
         stored: &StateCell,
         mut take: impl FnMut(&Batch, usize) -> bool,
     ) -> Result<(), ScanError> {
-        let rows = stored.row + 1..stored.row.saturating_add(2 * KEY_ROWS);
-        if rows.start >= self.next_row(stream) {
-            return Ok(());
-        }
-        let scan = Scan { time: stored.time..i64::MAX, rows: rows.clone(), ..Scan::all(stream, vec![column]) };
-        for batch in self.scan(scan) {
-            let batch = batch?;
-            if (0..batch.len()).any(|row| take(&batch, row)) || batch.rows.last().is_some_and(|r| r + 1 == rows.end) {
-                break;
+        let (begin, near) = (stored.row + 1, stored.row.saturating_add(2 * KEY_ROWS));
+        let end = self.next_row(stream).min(begin.saturating_add(ABSENT_ROWS_MAX));
+        let mut offered = 0;
+        for rows in [begin..near.min(end), near..end] {
+            if rows.is_empty() || offered > 0 {
+                return Ok(());
+            }
+            for batch in self.scan(Scan { time: stored.time..i64::MAX, rows, ..Scan::all(stream, vec![column]) }) {
+                let batch = batch?;
+                for row in 0..batch.len() {
+                    if take(&batch, row) {
+                        return Ok(());
+                    }
+                    offered += u64::from(!matches!(batch.columns[0].cell(row), Err(CellState::Absent)));
+                }
+                if offered >= 2 * KEY_ROWS {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! its instant, from memory, blocks, the log, and after the power was cut at any write.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use fastrand::Rng;
@@ -653,4 +654,29 @@ fn what_is_not_stored_adds_no_channel() {
     assert!(matches!(put(3, T0 + 15), Outcome::Stored { .. }));
     assert!(matches!(put(4, T0 + 16), Outcome::Stored { .. }));
     assert_eq!(channels(), 2);
+}
+
+/// Rows in which a channel is absent do not hide the value that ends its line.
+#[test]
+fn a_line_goes_on_past_thousands_of_rows_without_the_channel() {
+    let store = open(&FaultDisk::new(5), options());
+    let door = Reduction::SwingingDoor { bound: 0.1 };
+    let stream = store.stream(&spec("s", [("x", ChannelType::F64, door), ("y", ChannelType::F64, Reduction::None)]));
+    let put = |times: Range<i64>, channel: u16, value: f64| {
+        let mut batch = FrameBatch::new();
+        times.clone().for_each(|time| {
+            batch.put_at(head(stream, T0 + time), [(ChannelIndex(channel), Value::F64(value))]);
+        });
+        let appended = store.append(&batch, T0 + times.end);
+        assert!(appended.outcomes.iter().all(|o| matches!(o, Outcome::Stored { .. } | Outcome::Reduced { .. })));
+        store.upkeep(T0 + times.end);
+    };
+    put(0..1, 0, 0.0);
+    (0..50).for_each(|n| put(n * 100 + 1..n * 100 + 101, 1, 1.0));
+    put(5_001..5_002, 0, 10.002);
+    put(5_002..5_003, 0, 99.0);
+    let state = |time| state(&store, stream, time).map(|(value, time)| ((value * 1e6).round() / 1e6, time));
+    assert_eq!(state(2_500), Some((5.0, 2_500)));
+    store.settle(T0 + 5_003).expect("settled");
+    assert_eq!(state(2_500), Some((5.0, 2_500)));
 }

@@ -95,6 +95,17 @@ fn a_clock_that_is_set_makes_no_restart_of_what_comes_late_or_twice() {
     assert_eq!(tracker.judge(5, 2 + REORDER_NS, Some(500)).seen, Seen::Restart);
 }
 
+/// A source that numbers frames by this machine's clock, as polled controllers do, after both were set back.
+#[test]
+fn a_sequence_that_falls_back_with_the_clock_of_this_machine_restarts() {
+    let minute = 60_000_000_000;
+    let mut tracker = SequenceTracker::new(u64::MAX);
+    (10_000..10_100).for_each(|n| _ = take(&mut tracker, n, (2 * minute + n as i64, None), 0));
+    assert_eq!(tracker.judge(10_095, minute, None).seen, Seen::Duplicate);
+    assert_eq!(tracker.judge(9_500, minute, None).seen, Seen::Restart);
+    (9_500..9_600).for_each(|n| assert_ne!(take(&mut tracker, n, (minute + n as i64, None), 0).seen, Seen::Duplicate));
+}
+
 #[test]
 fn a_restart_is_neither_a_wrap_nor_billions_lost() {
     for highest in [500, 70_000, 3_000_000_000] {
