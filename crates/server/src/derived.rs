@@ -25,7 +25,7 @@ pub mod status;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -73,6 +73,8 @@ const LATE_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Derived {
     book: Mutex<Definitions>,
+    /// Allows one change at a time; held while the file is written, so that `book` need not be.
+    changing: Mutex<()>,
     status: Mutex<BTreeMap<String, DerivedStatus>>,
     /// Counters.
     pub counters: DerivedCounters,
@@ -145,12 +147,22 @@ impl DerivedThread {
 impl Derived {
     /// Creates derived channels with these definitions.
     pub fn new(book: Definitions) -> Self {
-        Derived { book: Mutex::new(book), status: Mutex::default(), counters: DerivedCounters::default() }
+        let (changing, status, counters) = Default::default();
+        Derived { book: Mutex::new(book), changing, status, counters }
     }
 
-    /// Locks the definitions.
-    pub fn book(&self) -> parking_lot::MutexGuard<'_, Definitions> {
+    /// Locks the definitions for reading.
+    pub fn book(&self) -> impl Deref<Target = Definitions> + '_ {
         self.book.lock()
+    }
+
+    /// Changes the definitions. Readers see the change once `change` has returned, so none waits for the disk.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Definitions) -> T) -> T {
+        let _one = self.changing.lock();
+        let mut changed = self.book.lock().clone();
+        let result = change(&mut changed);
+        *self.book.lock() = changed;
+        result
     }
 
     /// Returns the version in force of each, by its `table.channel`.

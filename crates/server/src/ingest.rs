@@ -78,6 +78,17 @@ pub struct Ticket {
     commit: CommitNumber,
 }
 
+/// What is known of the frames of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketState {
+    /// They are not durable yet.
+    Waiting,
+    /// They are durable.
+    Durable,
+    /// The store was reopened before they were known to be durable: they may be lost.
+    Unknown,
+}
+
 /// Number of an opening of the store: see [`Ingest::generation_now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
@@ -318,6 +329,16 @@ impl Ingest {
         match &now.refusal {
             Some(refusal) if !done(&now) => Err(refusal.clone()),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns what is known of the frames of a ticket, without waiting.
+    pub fn state_of(&self, ticket: Ticket) -> TicketState {
+        let durable = self.durable.borrow();
+        match durable.generation == ticket.generation {
+            false => TicketState::Unknown,
+            true if durable.commit >= ticket.commit => TicketState::Durable,
+            true => TicketState::Waiting,
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Server {
     pub query: Engine,
     /// Threads for reads of requests.
     pub readers: Readers,
+    /// Threads for requests that write a record. A disk that hangs holds these, and no reads.
+    pub recorders: Readers,
     /// Threads that make live subscriptions.
     pub matchers: Readers,
     /// Threads for periodic work.

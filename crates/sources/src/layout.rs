@@ -57,6 +57,12 @@ impl SourceLayout {
         self.by_id.get(&stream_id).copied()
     }
 
+    /// Returns the longest time between the first and the last sample of a packet, in nanoseconds.
+    pub fn packet_span_ns(&self) -> i64 {
+        let tables = self.streams.iter().flat_map(|stream| &stream.tables);
+        tables.map(|table| i64::from(table.samples.saturating_sub(1)) * table.sample_period_ns).max().unwrap_or(0)
+    }
+
     /// Adds a tag to every stream, such as the run of an import. If a stream already has a tag of this name, that tag
     /// is renamed.
     pub fn add_tag(&mut self, key: &str, value: &str) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Fanout::publish ─> tap: readings of the channels under limits        one lookup per frame
-//! each 10 ms      ─> order: by reception, held back by ALIGN_NS        on its own thread, here
+//! each 10 ms      ─> order: by reception, held back by 20 ms or more    on its own thread, here
 //!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
 //!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log, webhooks
 //! ```
@@ -17,6 +17,7 @@ pub mod past;
 pub mod rate;
 pub mod rule;
 mod start;
+mod steps;
 pub mod words;
 
 use std::collections::HashMap;
@@ -41,13 +42,16 @@ use crate::sources::ledger::Ledger;
 use book::{ActError, Alarm, AlarmList, AlarmStep, BothClocks, StepKind, StepTaken};
 use judge::{Judge, LimitFrame, Verdict};
 use rule::Rule;
+use steps::PendingSteps;
 
-/// Time for which frames are held back, so that frames from different paths are judged in the order of reception.
+/// Min time for which frames are held back, so that frames from different paths are judged in the order of reception.
 pub const ALIGN_NS: i64 = 20_000_000;
+/// Time for which the last sample of a packet is held back at least. Those before it were received earlier.
+const AFTER_PACKET_NS: i64 = 10_000_000;
 /// Max rows of a stream that are read because they arrived before its limits were known.
 const CATCH_UP_ROWS: u64 = 65_536;
-/// Max steps pending while the store refuses them.
-const WAITING_MAX: usize = 10_000;
+/// Max late frames pending while the store refuses them.
+const LATE_MAX: usize = 10_000;
 /// Time between two events that report late frames: if some were not judged, and if all were.
 const TELL_EACH_NS: i64 = 60_000_000_000;
 const TELL_LATE_EACH_NS: i64 = 3_600_000_000_000;
@@ -61,11 +65,11 @@ const SWEEP_EACH_NS: i64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Limits {
     rules: Arc<[Rule]>,
+    /// Time for which frames are held back.
+    align_ns: i64,
     book: Mutex<AlarmList>,
-    /// Steps not recorded yet, with their numbers, in the order of the book. Locked after the book.
-    waiting: Mutex<Vec<(u64, AlarmStep)>>,
-    /// Number of the next step.
-    next_number: AtomicU64,
+    /// Steps that are not durable yet. Locked after the book.
+    steps: Mutex<PendingSteps>,
     /// State in which an earlier opening of the store left off.
     left: Mutex<Option<start::LeftOff>>,
     /// Webhooks that receive alarms.
@@ -126,13 +130,14 @@ struct LimitThread {
 }
 
 impl Limits {
-    /// Creates limits with these rules.
-    pub fn new(rules: Vec<Rule>, webhooks: Webhooks) -> Self {
+    /// Creates limits with these rules. `packet_span_ns` is the longest time between the first and the last sample of a
+    /// packet.
+    pub fn new(rules: Vec<Rule>, webhooks: Webhooks, packet_span_ns: i64) -> Self {
         Limits {
             rules: rules.into(),
+            align_ns: ALIGN_NS.max(packet_span_ns.saturating_add(AFTER_PACKET_NS)),
             book: Mutex::default(),
-            waiting: Mutex::default(),
-            next_number: AtomicU64::new(0),
+            steps: Mutex::default(),
             left: Mutex::default(),
             webhooks,
             counters: LimitCounters::default(),
@@ -166,7 +171,7 @@ impl Limits {
         });
         book.go_on(clocks);
         *self.left.lock() = left;
-        self.next_number.store(next?, Relaxed);
+        self.steps.lock().number_from(next?);
         Ok(())
     }
 
@@ -196,12 +201,10 @@ impl Limits {
         let mut book = self.book.lock();
         let step = act(&book, clocks.0)?;
         // The steps that it refers to must come before it in stored data, too.
-        let mut waiting = self.waiting.lock();
-        self.record_steps(&mut waiting, ingest, None)?;
-        let numbered = (self.next_number.fetch_add(1, Relaxed), step);
-        let ticket = history::record(ingest, std::slice::from_ref(&numbered), None)?;
-        drop(waiting);
-        let step = numbered.1;
+        let mut steps = self.steps.lock();
+        self.record_steps(&mut steps, ingest, None)?;
+        let ticket = steps.record_one(ingest, &step)?;
+        drop(steps);
         let taken = book.take_at(&step, clocks);
         self.notify(ingest, &book, &step, taken);
         Ok(ticket)
@@ -220,7 +223,7 @@ impl Limits {
     ) -> std::io::Result<JoinHandle<()>> {
         let mut work = self.begin(&ingest, clock::both());
         turns::start("limits", stopping, move |stop| {
-            self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { ALIGN_NS });
+            self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { self.align_ns });
         })
     }
 
@@ -387,7 +390,7 @@ impl Limits {
             work.swept_at = now;
             self.sweep(ingest, clocks);
         }
-        Self::tell_late(work, ingest, ledger, now);
+        self.tell_late(work, ingest, ledger, now);
     }
 
     /// Ends shelves whose time is over. Screens know the end by the wall clock, and are told if it ends earlier than
@@ -406,11 +409,11 @@ impl Limits {
             return;
         }
         let mut book = self.book.lock();
-        let mut waiting = self.waiting.lock();
+        let mut steps = self.steps.lock();
         for step in verdicts.into_iter().map(AlarmStep::of) {
             let taken = book.take_at(&step, clocks);
             self.notify(ingest, &book, &step, taken);
-            waiting.push((self.next_number.fetch_add(1, Relaxed), step));
+            steps.push(step);
         }
     }
 
@@ -420,65 +423,52 @@ impl Limits {
         let judged = self.counters.judged.load(Relaxed);
         let each = if judged == work.marked.1 { MARK_IDLE_NS } else { MARK_EACH_NS };
         let is_due = is_last || now.saturating_sub(work.marked.0) >= each;
-        let mut waiting = self.waiting.lock();
-        if waiting.is_empty() && !is_due {
+        let mut steps = self.steps.lock();
+        steps.look(ingest);
+        if steps.are_appended() && !is_due {
             return;
         }
         if ingest.refusal().is_some() {
-            let over = waiting.len().saturating_sub(WAITING_MAX);
-            if over > 0 {
-                self.counters.unrecorded.fetch_add(over as u64, Relaxed);
-                waiting.drain(..over);
-            }
+            self.counters.unrecorded.fetch_add(steps.drop_excess() as u64, Relaxed);
             return;
         }
         let mark = history::Mark { judged_until: watermark, since: work.since };
-        if self.record_steps(&mut waiting, ingest, Some(mark)).is_ok() {
+        if self.record_steps(&mut steps, ingest, Some(mark)).is_ok() {
             work.marked = (now, judged);
         }
     }
 
-    /// Records the pending steps; drops those that the store refuses for good.
+    /// Records the pending steps; counts those that the store refuses for good.
     ///
     /// # Errors
     /// Returns an error if the store refuses them for now; they stay pending.
     fn record_steps(
         &self,
-        waiting: &mut Vec<(u64, AlarmStep)>,
+        steps: &mut PendingSteps,
         ingest: &Ingest,
         mark: Option<history::Mark>,
     ) -> Result<(), Reject> {
-        if waiting.is_empty() && mark.is_none() {
-            return Ok(());
-        }
-        match history::record(ingest, waiting, mark) {
-            Ok(_) => {}
-            Err(Reject::Refused(refusal)) => return Err(Reject::Refused(refusal)),
-            Err(error) => {
-                tracing::error!(%error, "{} steps of alarms cannot be recorded", waiting.len());
-                self.counters.unrecorded.fetch_add(waiting.len() as u64, Relaxed);
-            }
-        }
-        waiting.clear();
+        let refused = steps.record(ingest, mark)?;
+        self.counters.unrecorded.fetch_add(refused as u64, Relaxed);
         Ok(())
     }
 
     /// Records which frames were late, and reports it.
-    fn tell_late(work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
+    fn tell_late(&self, work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, now: i64) {
         if !work.late.is_empty() && ingest.refusal().is_none() {
             if let Err(error) = history::record_late(ingest, &work.late, None, now) {
                 tracing::warn!("{} rows are not in strongback.late: {error}", work.late.len());
             }
             work.late.clear();
         }
-        work.late.truncate(WAITING_MAX);
+        work.late.truncate(LATE_MAX);
         let tell_each_ns = if work.not_told.1 > 0 { TELL_EACH_NS } else { TELL_LATE_EACH_NS };
         if work.not_told == (0, 0) || now.saturating_sub(work.told_at) < tell_each_ns {
             return;
         }
         let (late, unjudged) = std::mem::take(&mut work.not_told);
         work.told_at = now;
-        let align = ALIGN_NS / 1_000_000;
+        let align = self.align_ns / 1_000_000;
         let text = format!(
             "frames that reached the limits later than {align} ms after their reception: {late}; not judged at all: \
              {unjudged}; this machine is too busy"
@@ -602,7 +592,7 @@ mod tests {
             let ingest = Ingest::open_by(opening, PathBuf::from("disk"), Vec::new(), live);
             let ingest = Arc::new(ingest.expect("a store"));
             let webhooks = Webhooks::new(Vec::new(), 1, 1).expect("none");
-            let limits = Limits::new(all(text).to_vec(), webhooks);
+            let limits = Limits::new(all(text).to_vec(), webhooks, 0);
             let clocks = (T0 + steady + off, Duration::from_nanos(steady.unsigned_abs()));
             limits.load_at(&ingest.store(), clocks).expect("alarms");
             let work = limits.begin(&ingest, clocks);
@@ -624,8 +614,13 @@ mod tests {
 
         /// Sends values of a channel at once.
         pub(crate) fn send_all<'v>(&self, table: &str, channel: &str, values: impl IntoIterator<Item = Value<'v>>) {
+            self.send_at(table, channel, (self.now()..).zip(values));
+        }
+
+        /// Sends values of a channel, each with the time of its reception.
+        fn send_at<'v>(&self, table: &str, channel: &str, values: impl IntoIterator<Item = (i64, Value<'v>)>) {
             let mut values = values.into_iter().peekable();
-            let Some(kind) = values.peek().map(Value::channel_type) else { return };
+            let Some(kind) = values.peek().map(|(_, value)| value.channel_type()) else { return };
             let spec = StreamSpec {
                 key: StreamKey::new(table, []),
                 source: "test".to_owned(),
@@ -636,9 +631,7 @@ mod tests {
             };
             let (stream, channels) = self.ingest.resolve(&spec).expect("a stream");
             let mut batch = FrameBatch::new();
-            let receive_time = self.now();
-            for (after, value) in values.enumerate() {
-                let receive_time = receive_time + after as i64;
+            for (receive_time, value) in values {
                 batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
                 batch.push(channels[0], value);
                 batch.end();
@@ -654,7 +647,8 @@ mod tests {
                 }
                 self.steady += 10 * MS;
                 let clocks = self.clocks();
-                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, ALIGN_NS);
+                let align_ns = self.limits.align_ns;
+                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, align_ns);
             }
         }
 
@@ -712,10 +706,24 @@ mod tests {
         let known = |book: &AlarmList, now| book.acknowledge(("high", "a.x"), ("Ada", ""), now);
         rig.limits.act(&rig.ingest, known).expect("acknowledged");
         rig.pass(100 * MS, Some(99.0));
-        assert!(rig.limits.waiting.lock().is_empty());
-        let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"));
+        assert!(rig.limits.steps.lock().are_appended());
+        let again = Limits::new(all(RULES).to_vec(), Webhooks::new(Vec::new(), 1, 1).expect("none"), 0);
         again.load(&rig.ingest.store()).expect("alarms");
         assert_eq!(again.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>(), ["acknowledged"]);
+    }
+
+    #[test]
+    fn the_samples_of_a_long_packet_are_not_late() {
+        let mut rig = Rig::new();
+        rig.limits.align_ns = Limits::new(Vec::new(), Webhooks::new(Vec::new(), 1, 1).expect("none"), 99 * MS).align_ns;
+        rig.pass(S, Some(1.0));
+        rig.steady += 99 * MS;
+        // Counted back from the reception of the packet.
+        let received = rig.now();
+        let values = (0..100).map(|sample| (received - (99 - sample) * MS, Value::F64(1.0)));
+        rig.send_at("a", "x", values);
+        rig.pass(S, None);
+        assert_eq!(rig.limits.counters.late.load(Relaxed), 0);
     }
 
     /// Creates a rig with an alarm that was just shelved for a minute.

@@ -54,6 +54,8 @@ use crate::text::plural::many;
 const RUNTIME_THREADS: usize = 2;
 /// Max number of requests that read at once.
 const READERS: usize = 4;
+/// Max number of requests at once that write a record and wait for the disk.
+const RECORDERS: usize = 4;
 /// Max number of live subscriptions made at once.
 const MATCHERS: usize = 2;
 /// Threads for heartbeats, and for following gaps and events.
@@ -278,7 +280,8 @@ impl Running {
 
         let (origin, epoch) = (ingest.store().origin(), ingest.store().epoch());
         let webhooks = Webhooks::new(config.webhook.clone(), origin, epoch).map_err(anyhow::Error::msg)?;
-        let limits = Arc::new(Limits::new(config.limit.clone(), webhooks));
+        let packet_span_ns = config.source.packets.iter().map(|layout| layout.packet_span_ns()).max().unwrap_or(0);
+        let limits = Arc::new(Limits::new(config.limit.clone(), webhooks, packet_span_ns));
         if let Err(error) = limits.load(&ingest.store()) {
             tracing::error!(%error, "alarms of earlier openings cannot all be read");
         }
@@ -351,6 +354,7 @@ impl Running {
             clocks: Clocks::default(),
             query,
             readers: Readers::start("reader", READERS).context("no threads for readers")?,
+            recorders: Readers::start("recorder", RECORDERS).context("no threads for records")?,
             matchers: Readers::start("matcher", MATCHERS).context("no threads for live subscriptions")?,
             upkeep: Readers::start("upkeep", UPKEEP).context("no threads for heartbeats")?,
             viewers: Viewers::start(RUNTIME_THREADS).context("no threads for live clients")?,
@@ -395,6 +399,7 @@ impl Running {
             tokio::spawn(pulse::beat(server.clone())),
             tokio::spawn(pulse::follow(server.clone())),
             tokio::spawn(pulse::look_at_own_clock(server.clone())),
+            tokio::spawn(pulse::load_runs_again(server.clone())),
         ];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(serving);

@@ -83,7 +83,7 @@ pub fn start(host: BackfillHost, name: &str, span: Range<i64>, late: bool) -> Re
     let (definition, entry) = host.derived.book().find(name)?;
     let versions = host.derived.versions();
     let all = Past::all(&definition, &entry, &host.ingest.store().catalog(), |path| versions.get(path).copied())?;
-    let version = host.derived.book().begin_backfill(name, span.start, span.end, late)?;
+    let version = host.derived.change(|book| book.begin_backfill(name, span.start, span.end, late))?;
     let written = version.clone();
     let run = move || {
         let _seat = seat;
@@ -95,7 +95,7 @@ pub fn start(host: BackfillHost, name: &str, span: Range<i64>, late: bool) -> Re
         };
         let name = &definition.table.name;
         let at = if ended.is_ok() { span.end } else { span.start };
-        host.derived.book().note_backfill(name, &written, at, frames, &state);
+        host.derived.change(|book| book.note_backfill(name, &written, at, frames, &state));
         let text = format!("derived channel {name}: backfill {written}: {state}, {frames} results");
         let event = EventRow {
             time_ns: now_ns(),
@@ -148,7 +148,7 @@ fn write(
                 }
                 *frames += results.len() as u64;
             }
-            host.derived.book().note_backfill(&entry.definition.name, version, at, *frames, "running");
+            host.derived.change(|book| book.note_backfill(&entry.definition.name, version, at, *frames, "running"));
             if *stopping.borrow() {
                 refused = Some("interrupted".to_owned());
             }

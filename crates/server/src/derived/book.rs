@@ -70,7 +70,7 @@ struct Saved {
 }
 
 /// All derived channels.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Definitions {
     entries: BTreeMap<String, DerivedEntry>,
     /// Compiled definitions of the entries in force, each after those it depends on.

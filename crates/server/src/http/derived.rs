@@ -13,7 +13,7 @@ use super::reading::range;
 use crate::alarms::limits::history;
 use crate::derived::backfill::{self, BackfillHost, StartError};
 use crate::derived::binding;
-use crate::derived::book::{BookError, DerivedEntry};
+use crate::derived::book::{BookError, Definitions, DerivedEntry};
 use crate::derived::definition::{DerivedTable, value_of};
 use crate::derived::instance::{Counts, Evaluated};
 use crate::derived::past::{NotTied, Past};
@@ -142,14 +142,12 @@ pub(super) async fn put(
             Err(NotTied::Missing(_)) if wait => {}
             Err(error) => return Err(Failure::bad_request(format!("{:?}: {error}", table.name))),
         }
-        let mut book = derived.book();
-        let version = book.put(&definition, now).map_err(failure)?;
+        let put = |book: &mut Definitions| Ok((book.put(&definition, now)?, book.get(&table.name).cloned()));
+        let (version, entry) = derived.change(put).map_err(failure)?;
         tracing::info!("derived channel {}: version {version}", table.name);
-        let entry = book.get(&table.name).cloned();
-        drop(book);
         Ok(entry.map(|entry| card(&putting, &entry)))
     };
-    let card = server.readers.spawn(put).await.map_err(Failure::internal)??;
+    let card = server.recorders.spawn(put).await.map_err(Failure::internal)??;
     Ok(answer::json(&card))
 }
 
@@ -157,11 +155,11 @@ pub(super) async fn put(
 pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
     let removing = server.clone();
     let remove = move || {
-        removing.derived.book().remove(&name).map_err(failure)?;
+        removing.derived.change(|book| book.remove(&name)).map_err(failure)?;
         tracing::info!("derived channel {name}: removed");
         Ok::<_, Failure>(json!({ "name": name, "removed": true }))
     };
-    let answer = server.readers.spawn(remove).await.map_err(Failure::internal)??;
+    let answer = server.recorders.spawn(remove).await.map_err(Failure::internal)??;
     Ok(answer::json(&answer))
 }
 
@@ -194,7 +192,7 @@ pub(super) async fn backfill(
         stopping: server.stopping.subscribe(),
     };
     let start = move || backfill::start(host, &name, time, span.late).map(|version| (name, version));
-    let started = server.readers.spawn(start).await.map_err(Failure::internal)?;
+    let started = server.recorders.spawn(start).await.map_err(Failure::internal)?;
     let (name, version) = started.map_err(|error| match error {
         StartError::Book(error) => failure(error),
         StartError::NotTied(error) => Failure::bad_request(error.to_string()),

@@ -103,7 +103,7 @@ pub(super) async fn put(
     let layouts = server.layouts.clone();
     let about = name.clone();
     let put = move || layouts.put(&about, &text, &expected);
-    let (tag, new) = server.readers.spawn(put).await.map_err(Failure::internal)??;
+    let (tag, new) = server.recorders.spawn(put).await.map_err(Failure::internal)??;
     let mut response = with_tag(answer::json(&json!({ "name": name, "etag": tag })), &tag);
     *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(response)
@@ -118,6 +118,6 @@ pub(super) async fn delete(
     let expected = expected(&headers)?;
     let layouts = server.layouts.clone();
     let about = name.clone();
-    server.readers.spawn(move || layouts.delete(&about, &expected)).await.map_err(Failure::internal)??;
+    server.recorders.spawn(move || layouts.delete(&about, &expected)).await.map_err(Failure::internal)??;
     Ok(answer::json(&json!({ "name": name, "deleted": true })))
 }

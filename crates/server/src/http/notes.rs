@@ -159,7 +159,7 @@ pub(super) async fn add_event(
     };
     // Waits while the store's log is full, so it must not run on the threads that serve other requests.
     let recording = server.clone();
-    let written = server.readers.spawn(move || {
+    let written = server.recorders.spawn(move || {
         let ticket = recording.ledger.record(&recording.ingest, &event);
         (event, ticket)
     });

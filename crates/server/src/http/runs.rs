@@ -100,7 +100,7 @@ pub(super) async fn step(
     let taking = server.clone();
     let about = name.clone();
     // Waits for the commit, so it must not run on the threads that serve other requests.
-    let taken = server.readers.spawn(move || take(&taking, &about, step, &channels, now));
+    let taken = server.recorders.spawn(move || take(&taking, &about, step, &channels, now));
     let (run, words) = taken.await.map_err(Failure::internal)?.map_err(|error| match error {
         RunError::Unknown(_) => Failure::not_found(error.to_string()),
         RunError::Step { .. } => Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() },

@@ -1,10 +1,12 @@
-//! Limits on the number of live clients, in total and per address.
+//! Limits on the number of live clients, in total and per address. An IPv6 network of 64 bits counts as one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::process::budget::client_of;
 
 /// Connection slots for live clients.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl Seats {
     /// # Errors
     /// Returns which limit is reached.
     pub fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, Full> {
-        let address = address.to_canonical();
+        let address = client_of(address);
         let mut taken = self.taken.lock();
         if taken.values().sum::<usize>() >= self.max {
             return Err(Full::All { max: self.max });

@@ -152,13 +152,20 @@ fn earlier(
             if found.new_stream {
                 window.begin(batch.time(row), batch.receive_time[row], Some(batch.rows[row]));
             }
+            let mut has_value = false;
             for (column, place) in batch.columns.iter().zip(&places) {
                 if let Ok(value) = column.cell(row) {
                     window.channels[*place].add(value);
+                    has_value = true;
                 }
+            }
+            // The client was told of the row before, without these channels.
+            if has_value && !found.new_stream {
+                window.begin(batch.time(row), batch.receive_time[row], None);
             }
         }
     }
+    window.recorded = true;
     before.sequence.end();
     Ok((window, before))
 }

@@ -329,6 +329,10 @@ impl Subscription {
     pub fn adopt_at(&self, found: &mut Match, place: FramePosition) {
         (found.start_row, found.end_time) = (u64::MAX, place.last_time_of(found.stream.id).saturating_add(1));
         self.take_in(found, true, |stream| Slot::new(stream, 0, place, None));
+        // The client gets the state of all channels of the stream, as of now.
+        if let Some(slot) = self.pending.lock().slots.get_mut(found.slot as usize) {
+            slot.since = place;
+        }
     }
 
     fn take_in(&self, found: &mut Match, hold: bool, new: impl FnOnce(StreamId) -> Slot) {

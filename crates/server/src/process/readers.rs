@@ -1,6 +1,6 @@
-//! Thread pools for reads: of requests, of new live subscriptions, of heartbeats. They are few and of lower priority
-//! than ingest and live, so that slow reading never slows recording. Each kind has its own pool, so that none waits for
-//! another.
+//! Thread pools for work that blocks: reads and records of requests, new live subscriptions, heartbeats. They are few
+//! and of lower priority than ingest and live, so that slow reading never slows recording. Each kind has its own pool,
+//! so that none waits for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

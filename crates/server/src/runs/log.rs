@@ -3,7 +3,7 @@
 //! The rows are in the store, in the group that never expires; this is a copy for reading. A step takes effect when
 //! the store accepts its row, never before, and is reported as done when the row is durable. If durability is unknown
 //! because the disk failed or hangs, the step still takes effect: the row may be written later, and would otherwise
-//! take effect at the next start.
+//! take effect at the next start. Once the store is reopened, what it holds counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,11 +162,13 @@ pub fn stored(outcomes: Vec<Outcome>) -> Result<(), RunError> {
 }
 
 impl RunLog {
-    /// Loads the runs from a store.
+    /// Loads the runs from a store: at a start, and when the store was reopened, as steps that it accepted before may be
+    /// lost.
     ///
     /// # Errors
     /// Returns an error if the scan ends early; what was read until then is kept.
     pub fn load(&self, store: &Store) -> Result<(), ScanError> {
+        let _one = self.stepping.lock();
         let mut runs = Runs::new();
         let done = read(store, &mut runs);
         self.runs.store(Arc::new(runs));
@@ -349,6 +351,22 @@ mod tests {
         let again = RunLog::default();
         again.load(&Store::open(folder.path(), StoreOptions::default(), 5 * S).unwrap()).unwrap();
         assert_eq!(again.runs(), log.runs());
+    }
+
+    #[test]
+    fn steps_that_a_failing_disk_took_are_gone_once_the_store_is_reopened() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), StoreOptions::default(), S).unwrap();
+        let log = RunLog::default();
+        let step = |name: &str, at| log.step(name, RunStep::Start, &[], at * S, write(&store));
+        step("kept", 1).unwrap().1.unwrap();
+        let before = log.runs();
+        // Accepted, and not in the store that is opened again.
+        log.step("lost", RunStep::Start, &[], 2 * S, |_| Ok(Err(Refusal::DiskFull))).unwrap().1.unwrap_err();
+        log.load(&store).unwrap();
+        assert_eq!(log.runs(), before);
+        let why = log.step("lost", RunStep::Hold, &[], 3 * S, write(&store)).unwrap_err();
+        assert!(matches!(why, RunError::Unknown(_)), "{why}");
     }
 
     #[test]

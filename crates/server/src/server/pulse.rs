@@ -107,6 +107,19 @@ pub async fn look_at_own_clock(server: Arc<Server>) {
     }
 }
 
+/// Loads the runs again whenever the store was reopened, which may have lost steps that it had accepted.
+pub async fn load_runs_again(server: Arc<Server>) {
+    let mut reopened = server.ingest.reopened();
+    while reopened.changed().await.is_ok() {
+        let loading = server.clone();
+        match server.recorders.spawn(move || loading.runs.load(&loading.ingest.store())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "what was done with runs cannot all be read"),
+            Err(error) => tracing::error!(%error, "the runs could not be loaded again"),
+        }
+    }
+}
+
 /// Records the notes of sources as events.
 async fn note(server: &Arc<Server>) {
     let noting = server.clone();

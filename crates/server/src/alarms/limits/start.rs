@@ -213,11 +213,11 @@ mod tests {
         let mut rig = Rig::on(RATE, FaultDisk::new(1), 0);
         rig.pass(3 * S, Some(1.0));
         let mut rig = start_again(rig);
-        let steps = rig.limits.next_number.load(Relaxed);
+        let steps = rig.limits.steps.lock().next_number();
         // Its first value arrives some time after the start.
         rig.pass(300 * MS, None);
         rig.pass(3 * S, Some(1.0));
-        assert_eq!((rig.alarms(), rig.limits.next_number.load(Relaxed)), (vec![], steps));
+        assert_eq!((rig.alarms(), rig.limits.steps.lock().next_number()), (vec![], steps));
         // A channel that stays silent is slow after a window, and remains so after a restart until it is well for a
         // window.
         let mut rig = start_again(rig);
@@ -261,13 +261,13 @@ mod tests {
         let states = |rig: &Rig| rig.limits.alarms().iter().map(|alarm| alarm.state).collect::<Vec<_>>();
         assert_eq!(states(&rig), ["cleared"]);
         rig.pass(20 * MS, Some(1.0));
-        let steps = rig.limits.next_number.load(Relaxed);
+        let steps = rig.limits.steps.lock().next_number();
         assert_eq!(steps, 2, "raised and cleared");
         // Killed again at once, with everything still after the mark: nothing is reported twice.
         let mut rig = start_again(rig);
         assert_eq!(states(&rig), ["cleared"]);
         rig.pass(100 * MS, Some(1.0));
-        assert_eq!(rig.limits.next_number.load(Relaxed), steps);
+        assert_eq!(rig.limits.steps.lock().next_number(), steps);
         assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
     }
 
@@ -296,6 +296,12 @@ mod tests {
         rig.pass(2 * S, None);
         assert_eq!(rig.alarms(), ["high", "high b", "persists", "stale", "stale b"]);
         assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+        // Steps that were appended before the disk failed are in the reopened store, each once.
+        let mut raised = Vec::new();
+        crate::alarms::limits::history::steps(&rig.ingest.store().view(), |step| raised.push(step.rule.clone()))
+            .expect("read");
+        raised.sort_unstable();
+        assert_eq!(raised.iter().map(|rule| &**rule).collect::<Vec<_>>(), rig.alarms());
     }
 
     #[test]
