@@ -98,5 +98,11 @@ mod tests {
         let again = seats.take(one).unwrap();
         drop((second, third, again));
         assert!(seats.taken.lock().is_empty(), "addresses without clients are forgotten");
+        // A host has all addresses of its network.
+        let network = ["2001:db8:1:2::3", "2001:db8:1:2::4", "2001:db8:1:2::5"];
+        let taken: Vec<_> = network.iter().map(|text| seats.take(address(text)).is_ok()).collect();
+        assert_eq!(taken, [true, true, true], "given back at once");
+        let held: Vec<_> = network.iter().filter_map(|text| seats.take(address(text)).ok()).collect();
+        assert_eq!(held.len(), 2);
     }
 }
