@@ -33,7 +33,7 @@ use crate::running::stopped::Stopped;
 use crate::sql::constant;
 
 /// Maximum result of one call for one batch of rows, in bytes.
-const RESULT_BYTES_MAX: usize = 64 << 20;
+const RESULT_BYTES_MAX: usize = 32 << 20;
 /// Maximum result of a call with constants, which is evaluated during planning, in bytes.
 const CONSTANT_BYTES_MAX: usize = 16 << 20;
 /// Maximum length of a constant list whose values become expressions.

@@ -1,6 +1,7 @@
 //! Memory of queries and answers: one limit for all, plus a little for each.
 //!
-//! Every query has a mebibyte of its own, so that large queries cannot keep small ones out.
+//! Every query has a mebibyte of its own, so that large queries cannot keep small ones out. What grows by doubling counts
+//! as much as it takes while it doubles, as operators report its size only after that.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +13,19 @@ use parking_lot::Mutex;
 
 /// Memory that a query has in addition to the shared memory, in bytes.
 const OWN_BYTES: usize = 1 << 20;
+
+/// Returns how many times the memory of an operator counts. The buffers of an aggregation double: the old and the new
+/// one are there together. A join copies the rows that it collected into one batch.
+fn weight(reservation: &MemoryReservation) -> usize {
+    let name = reservation.consumer().name();
+    if name.contains("Aggregate") || name.contains("HashTable") {
+        3
+    } else if name.contains("Join") {
+        2
+    } else {
+        1
+    }
+}
 
 /// A memory limit for all who share it.
 #[derive(Debug)]
@@ -114,21 +128,23 @@ impl MemoryPool for QueryMemory {
         "query"
     }
 
-    fn grow(&self, _: &MemoryReservation, additional: usize) {
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let additional = additional.saturating_mul(weight(reservation));
         let mut used = self.used.lock();
         let grown = used.saturating_add(additional);
         self.shared.grow(Self::beyond(grown) - Self::beyond(*used));
         *used = grown;
     }
 
-    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         let mut used = self.used.lock();
-        let left = used.saturating_sub(shrink);
+        let left = used.saturating_sub(shrink.saturating_mul(weight(reservation)));
         self.shared.shrink(Self::beyond(*used) - Self::beyond(left));
         *used = left;
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let additional = additional.saturating_mul(weight(reservation));
         let mut used = self.used.lock();
         let grown = used.saturating_add(additional);
         if self.shared.try_grow(Self::beyond(grown) - Self::beyond(*used)) {
@@ -174,6 +190,19 @@ mod tests {
         small.try_grow(5 << 20).unwrap();
         drop((large, small));
         drop((one, other));
+        assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_doubles_counts_with_its_next_size() {
+        let shared = SharedMemory::new(10 << 20);
+        let pool = Arc::new(QueryMemory::new(shared.clone())) as Arc<dyn MemoryPool>;
+        let groups = MemoryConsumer::new("GroupedHashAggregateStream[0] (count)").register(&pool);
+        groups.try_grow(3 << 20).unwrap();
+        assert_eq!(shared.used.load(Ordering::Relaxed), 8 << 20);
+        assert!(groups.try_grow(1 << 20).is_err());
+        drop(groups);
+        drop(pool);
         assert_eq!(shared.used.load(Ordering::Relaxed), 0);
     }
 
