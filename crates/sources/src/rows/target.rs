@@ -250,12 +250,16 @@ fn elements(text: &str) -> Option<impl Iterator<Item = (&str, Written)>> {
     }))
 }
 
-/// Converts a value to another type: exactly, except that doubles are rounded to the nearest single.
+/// Converts a value to another type: exactly, except that doubles are rounded to the nearest single. An integer that a
+/// float cannot hold does not fit.
 fn fit_value(value: Value<'_>, kind: ChannelType) -> Option<Value<'_>> {
     if let Some(exact) = value.convert(kind) {
         return Some(exact);
     }
     let number = value.as_f64()?;
+    if kind.is_float() && integer_of(value).is_some_and(|integer| !holds(kind, integer, number)) {
+        return None;
+    }
     let whole = number.fract() == 0.0 && number.abs() < 2f64.powi(63);
     match (value, kind) {
         (Value::Bool(_), _) => None,
@@ -265,6 +269,21 @@ fn fit_value(value: Value<'_>, kind: ChannelType) -> Option<Value<'_>> {
         (Value::F32(_) | Value::F64(_), _) if whole => Value::I64(number as i64).convert(kind),
         _ => None,
     }
+}
+
+/// Returns the value of an integer, or `None` for other types.
+fn integer_of(value: Value<'_>) -> Option<i128> {
+    match value.convert(ChannelType::I64).or_else(|| value.convert(ChannelType::U64))? {
+        Value::I64(integer) => Some(integer.into()),
+        Value::U64(integer) => Some(integer.into()),
+        _ => None,
+    }
+}
+
+/// Reports whether a float type holds an integer exactly. `number` is the nearest double.
+fn holds(kind: ChannelType, integer: i128, number: f64) -> bool {
+    let held = if kind == ChannelType::F32 { f64::from(number as f32) } else { number };
+    held as i128 == integer
 }
 
 /// Parses a type name, as on the command line.
@@ -337,5 +356,17 @@ mod tests {
         assert!(value(Value::F64(3.5), ChannelType::U8).is_err());
         assert!(value(Value::F64(-1.0), ChannelType::U64).is_err());
         assert_eq!(value(Value::U8(1), ChannelType::Bool), Ok(Value::Bool(true)));
+        assert_eq!(value(Value::U32(1 << 24), ChannelType::F32), Ok(Value::F32(16_777_216.0)));
+        assert_eq!(value(Value::I64(1 << 60), ChannelType::F64), Ok(Value::F64(2f64.powi(60))));
+        assert_eq!(value(Value::I64(i64::MIN), ChannelType::F32), Ok(Value::F32(-2f32.powi(63))));
+        assert_eq!(value(Value::F64(0.1), ChannelType::F32), Ok(Value::F32(0.1)));
+        for (integer, kind) in [
+            (Value::I64((1 << 53) + 1), ChannelType::F64),
+            (Value::U64(u64::MAX), ChannelType::F64),
+            (Value::I32((1 << 24) + 1), ChannelType::F32),
+            (Value::U64(u64::MAX), ChannelType::F32),
+        ] {
+            assert!(value(integer, kind).is_err(), "{integer:?}");
+        }
     }
 }
