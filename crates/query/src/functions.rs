@@ -1,23 +1,39 @@
-//! Scalar functions and integers with bounds on their results, and checked casts of text.
+//! Functions of a session: bounds on their results, checked integers and casts of text, and floats with one NaN.
 
+pub(crate) mod float;
 pub(crate) mod growth;
 pub(crate) mod integer;
 pub(crate) mod large;
 pub(crate) mod like;
 pub(crate) mod pattern;
 pub(crate) mod text;
+pub(crate) mod zero;
 
+use datafusion::arrow::array::{Array, BooleanArray};
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::common::Result;
 use datafusion::execution::session_state::SessionState;
 
 use crate::functions::large::LargeCalls;
 
-/// Replaces the functions and the integer arithmetic of a session by those with bounds. Whoever evaluates expressions
-/// of users calls it.
+/// Replaces the functions and the arithmetic of a session by those with bounds, exact integers and one NaN. Whoever
+/// evaluates expressions of users calls it.
 ///
 /// # Errors
 /// If a function cannot be registered.
 pub(crate) fn bound(state: &mut SessionState, large: &LargeCalls) -> Result<()> {
     growth::bound_functions(state, large)?;
-    integer::check_integers(state)
+    integer::check_integers(state)?;
+    float::keep_one_nan(state)
+}
+
+/// Returns the nulls of values of which a filter passes some. The others count as NULL.
+fn passed(nulls: Option<&NullBuffer>, filter: Option<&BooleanArray>) -> Option<NullBuffer> {
+    let passed = filter.map(|filter| {
+        NullBuffer::new(match filter.nulls() {
+            Some(nulls) => filter.values() & nulls.inner(),
+            None => filter.values().clone(),
+        })
+    });
+    NullBuffer::union(nulls, passed.as_ref())
 }

@@ -35,6 +35,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions;
 use crate::functions::large::LargeCalls;
 use crate::functions::text::CheckTexts;
+use crate::functions::zero::BothZeros;
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
@@ -282,6 +283,7 @@ fn template(
         .with_type_planner(Arc::new(Types))
         .with_analyzer_rule(Arc::new(CheckTexts))
         .with_analyzer_rule(Arc::new(CheckMemberships))
+        .with_optimizer_rule(Arc::new(BothZeros))
         .with_physical_optimizer_rule(Arc::new(SortedScan))
         .with_physical_optimizer_rule(Arc::new(Cooperation))
         .build())

@@ -21,7 +21,10 @@ use datafusion::physical_expr::PhysicalExpr;
 
 use crate::error::QueryError;
 use crate::functions;
+use crate::functions::float::Float;
 use crate::functions::large::LargeCalls;
+use crate::functions::text::with_checked_casts;
+use crate::functions::zero::with_both_zeros;
 use crate::running::memory::SharedMemory;
 use crate::sql::constant;
 
@@ -211,7 +214,11 @@ impl Planner<'_> {
         let context = SimplifyContext::builder().with_schema(Arc::new(of.clone()));
         let context = context.with_config_options(self.session.config_options().clone()).build();
         let simplifier = ExprSimplifier::new(context);
-        let simplify = || simplifier.coerce(expr, &of).and_then(|expr| simplifier.simplify(expr));
+        let simplify = || {
+            let coerced = simplifier.coerce(expr, &of)?;
+            let simplified = simplifier.simplify(with_checked_casts(coerced, &of)?.data)?;
+            Ok(with_both_zeros(simplified)?.data)
+        };
         let expr = constant::planning(simplify).map_err(words)?;
         let physical = self.session.create_physical_expr(expr, &of).map_err(words)?;
         let data_type = physical.data_type(&schema).map_err(words)?;
@@ -437,7 +444,7 @@ impl Program {
                 LookBack::Hysteresis { .. } => {
                     Arc::new(BooleanArray::from_iter(values.iter().map(|v| v.map(|v| v != 0.0))))
                 }
-                _ => Arc::new(Float64Array::from(values)) as ArrayRef,
+                _ => Arc::new(Float64Array::from_iter(values.iter().map(|v| v.map(Float::with_one_nan)))) as ArrayRef,
             });
         }
         let triggers: Vec<u32> = (0..len as u32).filter(|row| moments[*row as usize].is_trigger).collect();
@@ -600,7 +607,10 @@ fn column<'a>(kind: Kind, cells: impl Iterator<Item = Option<&'a Cell>>) -> Arra
         Kind::Bool => array!(BooleanArray, Bool),
         Kind::I64 => array!(Int64Array, I64),
         Kind::U64 => array!(UInt64Array, U64),
-        Kind::F64 => array!(Float64Array, F64),
+        Kind::F64 => Arc::new(Float64Array::from_iter(cells.map(|cell| match cell {
+            Some(Cell::F64(value)) => Some(value.with_one_nan()),
+            _ => None,
+        }))),
         Kind::Text => Arc::new(StringArray::from_iter(cells.map(|cell| match cell {
             Some(Cell::Text(text)) => Some(&**text),
             _ => None,

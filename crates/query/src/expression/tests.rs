@@ -353,3 +353,23 @@ fn a_sign_may_follow_an_operator_without_a_blank() {
     program.evaluate(&[moment(-3.0), moment(-4.0), moment(-6.0)], &mut outcomes);
     assert_eq!(outcomes, [1.0, 0.0, 0.0].map(|value| Some(Cell::F64(value))));
 }
+
+#[test]
+fn nan_is_larger_than_every_number() {
+    let value = |text: &str, a: f64| {
+        let moment = Moment { time: 1, is_trigger: true, cells: vec![(0, Cell::F64(a))] };
+        let mut found = Vec::new();
+        assert_eq!(program(text).evaluate(&[moment], &mut found), Troubles::default(), "{text}");
+        found.remove(0).unwrap()
+    };
+    for nan in [f64::NAN, -f64::NAN] {
+        for text in ["\"t.a\" > 1e300", "-\"t.a\" > 1e300", "abs(\"t.a\" - 1) > 1e300", "\"t.a\" = \"t.a\" * 2"] {
+            assert_eq!(value(text, nan), Cell::Bool(true), "{text}");
+        }
+    }
+    assert_eq!(value("\"t.a\" - \"t.a\" > 1e300", f64::INFINITY), Cell::Bool(true));
+    for zero in [0.0, -0.0] {
+        assert_eq!(value("\"t.a\" in (0, 2, 3, 4, 5)", zero), Cell::Bool(true));
+        assert_eq!(value("case \"t.a\" when 0.0 then 1 when 2.0 then 2 end", zero), Cell::I64(1));
+    }
+}

@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::QueryError;
+use crate::functions::float::array_with_one_nan;
+use crate::functions::zero::{compares, with_one_zero_compared};
 use crate::sql::value::{check_float, time_text};
 
 /// Rule that checks casts of text. It must run after types are coerced, which inserts casts.
@@ -42,7 +44,7 @@ impl AnalyzerRule for CheckTexts {
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
                 let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
-                let checked = expr.transform_up(|expr| checked(expr, &schema))?;
+                let checked = with_checked_casts(expr, &schema)?;
                 Ok(if is_set { checked } else { checked.update_data(|expr| name.restore(expr)) })
             })
         })
@@ -54,12 +56,20 @@ impl AnalyzerRule for CheckTexts {
     }
 }
 
-/// Reports whether a node casts anything to a checked type.
+/// Checks the casts in an expression.
+///
+/// # Errors
+/// If a constant has no value of the type to which it is cast.
+pub(crate) fn with_checked_casts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    expr.transform_up(|expr| checked(expr, schema))
+}
+
+/// Reports whether a node casts anything to a checked type, or has a comparison that is changed.
 fn has_casts(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
         expr.apply(|expr| {
-            found |= target(expr).is_some();
+            found |= target(expr).is_some() || compares(expr);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
@@ -77,6 +87,9 @@ fn target(expr: &Expr) -> Option<&DataType> {
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if compares(&expr) {
+        return Ok(with_one_zero_compared(expr, schema));
+    }
     let Some(kind) = target(&expr).cloned() else { return Ok(Transformed::no(expr)) };
     let (inner, is_try) = match &expr {
         Expr::Cast(cast) => (&cast.expr, false),
@@ -130,7 +143,8 @@ fn checked_text<'a>(text: &'a str, kind: &DataType) -> Result<Cow<'a, str>, Quer
         DataType::Float32 => text.parse::<f32>().map_or(Ok(()), |number| check_float(text, number.into(), "real"))?,
         _ => text.parse().map_or(Ok(()), |number| check_float(text, number, "double precision"))?,
     }
-    Ok(Cow::Borrowed(text))
+    let is_nan = text.parse::<f64>().is_ok_and(f64::is_nan);
+    Ok(if is_nan { Cow::Owned("NaN".to_owned()) } else { Cow::Borrowed(text) })
 }
 
 /// The function that casts text to one type.
@@ -158,7 +172,7 @@ impl TextCast {
             let texts = self.time_texts(texts)?;
             return Ok(cast_with_options(&texts, &self.kind, &options)?);
         }
-        let numbers = cast_with_options(texts, &self.kind, &options)?;
+        let numbers = array_with_one_nan(cast_with_options(texts, &self.kind, &options)?);
         match numbers.data_type() {
             DataType::Float32 => {
                 let of_row = |row| f64::from(numbers.as_primitive::<Float32Type>().value(row));

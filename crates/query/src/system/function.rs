@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use strongback_store::{Pattern, Store};
 
 use crate::error::{QueryError, sqlstate};
+use crate::functions::float::Float;
 use crate::functions::large::LARGE_BYTES;
 use crate::running::clock::now_ns;
 use crate::running::stopped::Stopped;
@@ -190,7 +191,7 @@ fn state_columns(rows: &[StateRow]) -> Vec<ArrayRef> {
     vec![
         text(rows.iter().map(StateRow::name)),
         Arc::new(StringArray::from_iter(rows.iter().map(StateRow::text))),
-        Arc::new(Float64Array::from_iter(rows.iter().map(StateRow::number))),
+        Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.number().map(Float::with_one_nan)))),
         text(rows.iter().map(|r| r.stream.layout.channel(r.channel).unit.as_str())),
         micros(rows.iter().map(|r| r.time_ns)),
         int8(rows.iter().map(|r| r.time_ns)),

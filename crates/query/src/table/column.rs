@@ -14,6 +14,7 @@ use strongback_store::{
 };
 
 use crate::error::QueryError;
+use crate::functions::float::Float;
 
 /// Time zone of every time column.
 pub(crate) const UTC: &str = "+00:00";
@@ -262,7 +263,8 @@ fn valid(valid: Option<&[bool]>) -> Option<NullBuffer> {
     valid.map(NullBuffer::from)
 }
 
-/// Converts a channel's column to Arrow, widened to a type. Returns `None` if the type cannot hold it.
+/// Converts a channel's column to Arrow, widened to a type, with the NaN of queries for any other. Returns `None` if the
+/// type cannot hold it.
 pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef> {
     let nulls = column
         .states
@@ -308,10 +310,17 @@ pub(crate) fn channel_array(column: &Column, to: ChannelType) -> Option<ArrayRef
         ColumnValues::U32(values) => widened!(values),
         ColumnValues::U64(values) => widened!(values),
         ColumnValues::F32(values) if to == ChannelType::F32 => {
-            Arc::new(Float32Array::new(ScalarBuffer::from(values.clone()), nulls))
+            let values: Vec<f32> = values.iter().map(|value| value.with_one_nan()).collect();
+            Arc::new(Float32Array::new(ScalarBuffer::from(values), nulls))
         }
-        ColumnValues::F32(values) => array!(Float64Array, f64, values),
-        ColumnValues::F64(values) => Arc::new(Float64Array::new(ScalarBuffer::from(values.clone()), nulls)),
+        ColumnValues::F32(values) => {
+            let values: Vec<f64> = values.iter().map(|value| f64::from(*value).with_one_nan()).collect();
+            Arc::new(Float64Array::new(ScalarBuffer::from(values), nulls))
+        }
+        ColumnValues::F64(values) => {
+            let values: Vec<f64> = values.iter().map(|value| value.with_one_nan()).collect();
+            Arc::new(Float64Array::new(ScalarBuffer::from(values), nulls))
+        }
         ColumnValues::String { offsets, bytes } => {
             let offsets: Vec<i32> = offsets.iter().map(|o| i32::try_from(*o)).collect::<Result<_, _>>().ok()?;
             if offsets.first() != Some(&0) || offsets.windows(2).any(|pair| pair[0] > pair[1]) {

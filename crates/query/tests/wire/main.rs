@@ -22,6 +22,7 @@ use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 
 mod arrays;
 mod correlated;
+mod floats;
 mod hostile;
 mod integers;
 mod names;

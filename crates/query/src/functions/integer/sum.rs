@@ -8,7 +8,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
-use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{
     ArrowNativeType, ArrowPrimitiveType, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type,
 };
@@ -24,6 +23,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::NullState;
 
 use super::out_of_range;
+use crate::functions::passed;
 
 const HINT: &str = "The sum of numeric goes further: sum(x::numeric).";
 /// Type of a sum's state between partitions.
@@ -328,13 +328,7 @@ impl<N: Whole> GroupsAccumulator for GroupTotals<N> {
 
     fn convert_to_state(&self, values: &[ArrayRef], opt_filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let numbers = values[0].as_primitive::<N::Kind>();
-        let passed = opt_filter.map(|filter| {
-            NullBuffer::new(match filter.nulls() {
-                Some(nulls) => filter.values() & nulls.inner(),
-                None => filter.values().clone(),
-            })
-        });
-        let nulls = NullBuffer::union(numbers.nulls(), passed.as_ref());
+        let nulls = passed(numbers.nulls(), opt_filter);
         let sums: Vec<i128> = numbers.values().iter().map(|number| (*number).into()).collect();
         Ok(vec![Arc::new(Decimal128Array::new(sums.into(), nulls).with_data_type(STATE))])
     }

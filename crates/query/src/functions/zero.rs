@@ -1,0 +1,93 @@
+//! Lists and cases of floats that find both zeros.
+//!
+//! `x IN (…)` looks x up in a table of bits, in which 0 and −0 differ, if all others are constants. Therefore the other
+//! zero is added to each constant zero, once all constants are evaluated. `CASE x WHEN …` and `nullif` compare bits, too,
+//! and get values with 0 for −0.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Case, Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use super::float::with_one_zero;
+
+/// Rule that adds the other zero to lists. It must run after constants are evaluated.
+#[derive(Debug)]
+pub(crate) struct BothZeros;
+
+impl OptimizerRule for BothZeros {
+    fn name(&self) -> &str {
+        "both_zeros"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let names = NamePreserver::new(&plan);
+        plan.map_expressions(|expr| {
+            let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
+            let rewritten = with_both_zeros(expr)?;
+            Ok(if is_set { rewritten } else { rewritten.update_data(|expr| name.restore(expr)) })
+        })
+    }
+}
+
+/// Adds the other zero to lists in an expression.
+pub(crate) fn with_both_zeros(expr: Expr) -> Result<Transformed<Expr>> {
+    expr.transform_up(|expr| {
+        Ok(match expr {
+            Expr::InList(InList { expr, mut list, negated }) => {
+                let missing: Vec<Expr> =
+                    list.iter().filter_map(other_zero).filter(|zero| !list.contains(zero)).collect();
+                let changes = !missing.is_empty();
+                list.extend(missing);
+                Transformed::new_transformed(Expr::InList(InList { expr, list, negated }), changes)
+            }
+            other => Transformed::no(other),
+        })
+    })
+}
+
+/// Returns the zero of the other sign, if the expression is a constant zero.
+fn other_zero(expr: &Expr) -> Option<Expr> {
+    let zero = match expr {
+        Expr::Literal(ScalarValue::Float32(Some(zero)), _) if *zero == 0.0 => ScalarValue::Float32(Some(-zero)),
+        Expr::Literal(ScalarValue::Float64(Some(zero)), _) if *zero == 0.0 => ScalarValue::Float64(Some(-zero)),
+        _ => return None,
+    };
+    Some(Expr::Literal(zero, None))
+}
+
+/// Reports whether an expression is a case or function that compares values, maybe by their bits.
+pub(super) fn compares(expr: &Expr) -> bool {
+    match expr {
+        Expr::Case(case) => case.expr.is_some(),
+        Expr::ScalarFunction(call) => call.func.name() == "nullif",
+        _ => false,
+    }
+}
+
+/// Makes such an expression of floats compare them without the signs of zeros.
+pub(super) fn with_one_zero_compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let is_float = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Float32 | DataType::Float64));
+    match expr {
+        Expr::Case(Case { expr: Some(value), when_then_expr, else_expr }) if is_float(&value) => {
+            let branch = |(when, then): (Box<Expr>, Box<Expr>)| (Box::new(with_one_zero(*when)), then);
+            let when_then_expr = when_then_expr.into_iter().map(branch).collect();
+            let expr = Some(Box::new(with_one_zero(*value)));
+            Transformed::yes(Expr::Case(Case { expr, when_then_expr, else_expr }))
+        }
+        Expr::ScalarFunction(mut call) if call.args.iter().all(is_float) => {
+            call.args = call.args.into_iter().map(with_one_zero).collect();
+            Transformed::yes(Expr::ScalarFunction(call))
+        }
+        other => Transformed::no(other),
+    }
+}

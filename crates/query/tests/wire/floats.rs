@@ -1,0 +1,190 @@
+//! Floats as in PostgreSQL: one NaN, which is larger than every number, and one zero.
+
+use strongback_query::{PgAuth, QueryOptions};
+use strongback_store::{ChannelType, Value};
+
+use crate::{Fixture, MS, T0, cells, text, texts};
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+/// Table `f`: floats in the groups `g`, as doubles `x` and singles `r`.
+async fn fixture(groups: &[&[f64]]) -> Fixture {
+    let fixture = Fixture::with(QueryOptions { threads: 3, ..QueryOptions::default() }, PgAuth::Trust).await;
+    let kinds = [("g", ChannelType::I32), ("x", ChannelType::F64), ("r", ChannelType::F32)];
+    let (stream, at) = fixture.stream("f", &[], &kinds);
+    let mut time = T0;
+    for (group, values) in groups.iter().enumerate() {
+        for value in *values {
+            let cells =
+                [(at[0], Value::I32(group as i32)), (at[1], Value::F64(*value)), (at[2], Value::F32(*value as f32))];
+            fixture.append(&stream, time, &cells);
+            time += MS;
+        }
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_and_min_of_groups_order_nan_and_infinities() {
+    let groups: [&[f64]; 9] = [
+        &[NAN, 1.0, 2.0],
+        &[1.0, NAN, 2.0],
+        &[2.0, 1.0, NAN],
+        &[-INF, -5.0],
+        &[3.0, INF],
+        &[NAN, NAN],
+        &[-NAN, 4.0, -NAN],
+        &[INF],
+        &[-INF],
+    ];
+    let extremes = [
+        ["NaN", "1"],
+        ["NaN", "1"],
+        ["NaN", "1"],
+        ["-5", "-Infinity"],
+        ["Infinity", "3"],
+        ["NaN", "NaN"],
+        ["NaN", "4"],
+        ["Infinity", "Infinity"],
+        ["-Infinity", "-Infinity"],
+    ];
+    let fixture = fixture(&groups).await;
+    let client = fixture.client().await;
+    for column in ["x", "r"] {
+        for sql in [
+            format!("select max({column}), min({column}) from f group by g order by g"),
+            format!("select max({column}) filter (where g < 99), min({column}) from f group by g, g + 1 order by g"),
+            format!(
+                "select distinct max({column}) over w, min({column}) over w, g from f window w as (partition by g) \
+                 order by g"
+            ),
+        ] {
+            let rows = texts(&client, &sql).await;
+            let found: Vec<Vec<Option<String>>> = rows.iter().map(|row| row[..2].to_vec()).collect();
+            assert_eq!(found, extremes.map(cells), "{sql}");
+        }
+        for (group, expected) in extremes.iter().enumerate() {
+            let sql = format!("select max({column}), min({column}) from f where g = {group}");
+            assert_eq!(texts(&client, &sql).await, [cells(*expected)], "{sql}");
+        }
+        let sql = format!("select max({column}), min({column}) from f where g > 99 group by g % 2");
+        assert!(texts(&client, &sql).await.is_empty());
+    }
+    let sql = "select max(x) over (order by time_ns rows between 1 preceding and current row) from f where g < 2";
+    let max = ["NaN", "NaN", "2", "2", "NaN", "NaN"];
+    assert_eq!(texts(&client, sql).await, max.map(|value| cells([value])));
+    assert_eq!(
+        text(&client, "select percentile_cont(1) within group (order by x) from f where g = 4").await,
+        "Infinity"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_nan_is_the_same_and_the_largest() {
+    let fixture = fixture(&[&[NAN, -NAN, INF, 1.0, -INF, 0.0]]).await;
+    let client = fixture.client().await;
+    let mut wrong = Vec::new();
+    for column in ["x", "r"] {
+        for (sql, result) in [
+            ("select count(*) from f where x > 'Infinity'", "2"),
+            ("select count(*) from f where x = 'NaN'", "2"),
+            ("select count(*) from f where x in ('NaN', 5, 6, 7, 8)", "2"),
+            ("select count(*) from f where x < 0", "1"),
+            ("select count(distinct x) from f", "5"),
+            ("select count(*) from (select x from f group by x) q", "5"),
+            ("select count(*) from f a join f b on a.x = b.x", "8"),
+            ("select x from f order by x desc limit 1", "NaN"),
+            ("select x from f order by x limit 1", "-Infinity"),
+            // Computed: infinity minus itself, 0/0 and opposites.
+            ("select count(*) from f where x - x > 1", "4"),
+            ("select count(*) from f where x / x > 1e30", "5"),
+            ("select count(*) from f where x * 0 > 1e30", "4"),
+            ("select count(*) from f where -x > 1e30", "3"),
+            ("select count(*) from f where (x - x) * 2 + 1 = 'NaN'", "4"),
+            ("select count(*) from f where sin(x) > 1e30", "4"),
+            ("select count(*) from f where abs(x / x) > 1e30", "5"),
+            ("select count(distinct x / x) from f", "2"),
+            ("select count(*) from (select distinct -x from f) q", "5"),
+            ("select count(*) from (select x - x from f group by 1) q", "2"),
+            ("select -x from f order by -x desc limit 1", "NaN"),
+            ("select x from f order by x - x, x limit 1", "0"),
+            ("select max(x / x) from f where x = 1 or x = 0", "NaN"),
+            ("select min(-x) from f where x >= 1", "-Infinity"),
+            ("select count(*) from f a join f b on -a.x = b.x / b.x", "10"),
+            ("select case when x - x > 1 then 'nan' end from f where x = 'Infinity'", "nan"),
+            ("select count(*) from f where array[x - x] = array['NaN'::float8]", "4"),
+            // Aggregates.
+            ("select sum(x) > 1 from f where x = 'Infinity' or x = '-Infinity'", "t"),
+            ("select avg(x) > 1 from f where x = 'Infinity' or x = '-Infinity'", "t"),
+            ("select g from f where x = 'Infinity' or x = '-Infinity' group by g having sum(x) > 1", "0"),
+            ("select max(s) from (select sum(x) over () as s from f) q", "NaN"),
+            ("select stddev(x) > 1 from f where x >= 'Infinity'", "t"),
+            ("select corr(x, x) > 1 from f where x = 1 or x = 0 or x = 'Infinity'", "t"),
+            // Constants.
+            ("select 0.0 / 0.0 > 1", "t"),
+            ("select -('NaN'::float8) > 1", "t"),
+            ("select '-NaN'::float8 = 'NaN'::float8", "t"),
+            ("select greatest(0.0 / 0.0, 1)", "NaN"),
+            ("select count(*) from f where ('-NaN' || '')::float8 > x", "4"),
+            ("select max(v) from (values (0.0 / 0.0), (1.0)) t(v)", "NaN"),
+        ] {
+            let sql = sql.replace("x", column).replace("mar(", "max(");
+            let found = text(&client, &sql).await;
+            if found != result {
+                wrong.push((sql, result, found));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // Wrapped arithmetic leaves the names of columns as they were.
+    let named = client.prepare("select x * 2, -x, sqrt(x), x + 1 as y, sum(x * 2) from f group by x").await.unwrap();
+    let names: Vec<&str> = named.columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names, ["f.x * Int64(2)", "(- f.x)", "sqrt", "y", "sum"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_cases_find_both_zeros() {
+    let fixture = fixture(&[&[-0.0, 0.0, 1.0]]).await;
+    let client = fixture.client().await;
+    let mut wrong = Vec::new();
+    for column in ["x", "r"] {
+        for (sql, result) in [
+            ("select count(*) from f where x in (0)", "2"),
+            ("select count(*) from f where x in (0, 2, 3)", "2"),
+            ("select count(*) from f where x in (0, 2, 3, 4)", "2"),
+            ("select count(*) from f where x in (2, 3, 4, 5, 6, -0.0)", "2"),
+            ("select count(*) from f where x in (1 - 1, 2, 3, 4, 5)", "2"),
+            ("select count(*) from f where x not in (0, 2, 3, 4)", "1"),
+            ("select count(*) from f where x = 0 or x = 2 or x = 3 or x = 4 or x = 5", "2"),
+            ("select count(*) from f where x = any(array[0, 2, 3, 4, 5])", "2"),
+            ("select count(*) from f where case x when 0.0 then true when 2.0 then false else false end", "2"),
+            ("select count(*) from f where case x when 2.0 then 'a' when 0.0 then 'b' else 'c' end = 'b'", "2"),
+            ("select count(*) from f where case x when 2.0 then g when -0.0 then g + 1 else 0 end = 1", "2"),
+            ("select count(*) from f where case x when x * 0 then g + 1 when 5 then g end = 1", "2"),
+            ("select count(*) from f where case x * 1 when 0 then 'a' when 1 then 'b' end = 'a'", "2"),
+            ("select count(*) from f where nullif(x, 0) is null", "2"),
+            ("select count(*) from f where x is distinct from 0", "1"),
+            ("select count(*) from f where x <> 0", "1"),
+            ("select count(*) from f where array_has(array[2.0, 3.0, 4.0, 0.0, 5.0], x)", "2"),
+            ("select count(*) from f where x = 0", "2"),
+            ("select count(distinct x) from f", "2"),
+            ("select count(*) from (select x from f group by x) q", "2"),
+            ("select count(*) from (select x, g from f group by x, g) q", "2"),
+            ("select count(*) from f a join f b on a.x = b.x", "5"),
+            ("select count(*) from f where x in (select x from f where time_ns = 1795132800000000000)", "2"),
+            ("select count(*) from f where x < 0", "0"),
+            ("select count(*) from f where x between 0 and 0", "2"),
+        ] {
+            let sql = sql.replace("x", column).replace("mar(", "max(");
+            let found = text(&client, &sql).await;
+            if found != result {
+                wrong.push((sql, result, found));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let sql = "select count(*) from f where x in ($1, $2, $3, $4)";
+    let row = client.query_one(sql, &[&0.0, &2.0, &3.0, &4.0]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 2);
+}
