@@ -1,5 +1,6 @@
 //! Parameters `$1`, `$2`, …: their types, their values from the wire, and those inside table functions.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -9,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statem
 use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
+use crate::functions::float::scalar_with_one_nan;
 use crate::sql::constant;
 use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
@@ -16,6 +18,8 @@ use crate::table::column::{UTC, timestamp_type};
 
 /// Maximum parameters of a statement (the wire counts them in 16 bits).
 const PARAMETERS_MAX: usize = u16::MAX as usize;
+/// Maximum digits of a numeric, before or after the point.
+const NUMERIC_DIGITS: i64 = 38;
 
 /// Returns the types of a plan's parameters, as far as they are known.
 pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryError> {
@@ -161,11 +165,29 @@ pub(crate) fn decode(
     };
     let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire)? };
     match target {
-        Some(kind) if value.data_type() == *kind => Ok(value),
+        Some(kind) if value.data_type() == *kind => Ok(scalar_with_one_nan(value)),
         Some(kind) if kind.is_integer() || kind.is_decimal() => whole(value, kind),
+        Some(kind) if kind.is_floating() => float(value, kind),
         Some(kind) => Ok(value.cast_to(kind)?),
-        None => Ok(value),
+        None => Ok(scalar_with_one_nan(value)),
     }
+}
+
+/// Converts a value to a float type. Returns a double that a single would round unchanged; the other side of its
+/// comparison is then widened.
+fn float(value: ScalarValue, kind: &DataType) -> Result<ScalarValue, QueryError> {
+    if let Some(text) = value.try_as_str() {
+        let number = value.cast_to(kind)?;
+        let name = if *kind == DataType::Float32 { "real" } else { "double precision" };
+        if let (Some(text), ScalarValue::Float64(Some(double))) = (text, number.cast_to(&DataType::Float64)?) {
+            check_float(text.trim(), double, name)?;
+        }
+        return Ok(scalar_with_one_nan(number));
+    }
+    let wide = scalar_with_one_nan(value.cast_to(&DataType::Float64)?);
+    let there = wide.cast_to(kind)?;
+    let is_same = there.cast_to(&DataType::Float64)? == wide;
+    Ok(if is_same { there } else { wide })
 }
 
 /// Converts a number to an integer type. Returns it unchanged if it does not fit exactly, as for 1.5 or 2^40; the other
@@ -209,15 +231,52 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, 
             ScalarValue::Float64(Some(number))
         }
         Type::NUMERIC => {
-            let scale = trimmed.split_once('.').map_or(0, |(_, f)| f.len().min(38)) as i8;
+            let plain = without_exponent(trimmed)?;
+            let scale = plain.split_once('.').map_or(0, |(_, f)| f.len().min(38)) as i8;
             let kind = DataType::Decimal128(38, scale);
-            ScalarValue::from(trimmed).cast_to(&kind).map_err(|_| invalid("numeric"))?
+            ScalarValue::from(&*plain).cast_to(&kind).map_err(|_| invalid("numeric"))?
         }
         Type::TIMESTAMPTZ => cast_time(&ScalarValue::from(trimmed), &timestamp_type())?,
         Type::TIMESTAMP => cast_time(&ScalarValue::from(trimmed), &DataType::Timestamp(TimeUnit::Microsecond, None))?,
         Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
         _ => ScalarValue::from(text),
     })
+}
+
+/// Returns a number such as `1.5E-7` without its exponent. Text in another form is returned unchanged.
+///
+/// # Errors
+/// If a numeric cannot hold its digits.
+fn without_exponent(text: &str) -> Result<Cow<'_, str>, QueryError> {
+    let parts = || {
+        let (mantissa, exponent) = text.split_once(['e', 'E'])?;
+        let unsigned = mantissa.strip_prefix(['+', '-']).unwrap_or(mantissa);
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+        let digits = format!("{whole}{fraction}");
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let exponent = exponent.parse::<i32>().ok().filter(|_| is_number)?;
+        Some((mantissa.starts_with('-'), digits, whole.len() as i64 + i64::from(exponent)))
+    };
+    let Some((is_negative, digits, point)) = parts() else { return Ok(Cow::Borrowed(text)) };
+    let first = digits.bytes().take_while(|digit| *digit == b'0').count();
+    let digits = digits.trim_end_matches('0').get(first..).unwrap_or_default();
+    // Place of the point after the first digit other than 0.
+    let point = point - first as i64;
+    if digits.is_empty() {
+        return Ok(Cow::Borrowed("0"));
+    }
+    if point > NUMERIC_DIGITS || digits.len() as i64 - point > NUMERIC_DIGITS {
+        let text = format!("\"{text}\" is out of range for type numeric");
+        return Err(QueryError::new(sqlstate::NUMERIC_OUT_OF_RANGE, text));
+    }
+    let sign = if is_negative { "-" } else { "" };
+    let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or_default());
+    Ok(Cow::Owned(match usize::try_from(point) {
+        Ok(0) => format!("{sign}0.{digits}"),
+        Ok(at) if at < digits.len() => format!("{sign}{}.{}", &digits[..at], &digits[at..]),
+        Ok(_) => format!("{sign}{digits}{}", zeros(point - digits.len() as i64)),
+        Err(_) => format!("{sign}0.{}{digits}", zeros(-point)),
+    }))
 }
 
 fn decode_binary(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, QueryError> {
@@ -289,4 +348,35 @@ fn numeric(bytes: &[u8]) -> Option<ScalarValue> {
         return None;
     }
     Some(ScalarValue::Decimal128(Some(if sign == 0 { value } else { -value }), 38, scale as i8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents_are_written_out() {
+        for (text, plain) in [
+            ("1E-7", "0.0000001"),
+            ("-1.5e-2", "-0.015"),
+            ("1.5E+3", "1500"),
+            ("12.345e1", "123.45"),
+            ("12.345e-2", "0.12345"),
+            ("0012.50e2", "1250"),
+            (".5e1", "5"),
+            ("5.e1", "50"),
+            ("0e-999", "0"),
+            ("1e37", "10000000000000000000000000000000000000"),
+            ("1e-38", "0.00000000000000000000000000000000000001"),
+            ("17", "17"),
+            ("NaN", "NaN"),
+            ("1e", "1e"),
+            ("e5", "e5"),
+        ] {
+            assert_eq!(without_exponent(text).as_deref(), Ok(plain), "{text}");
+        }
+        for text in ["1e39", "1e-39", "1.5e-38", "1e999999999"] {
+            assert_eq!(without_exponent(text).unwrap_err().sqlstate, "22003", "{text}");
+        }
+    }
 }

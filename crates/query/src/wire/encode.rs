@@ -489,6 +489,10 @@ pub(crate) fn put_arrow(
         DataType::UInt32 => put_i64(out, array.as_primitive::<UInt32Type>().value(row).into(), binary),
         DataType::UInt64 => put_numeric(out, array.as_primitive::<UInt64Type>().value(row).into(), 0, binary),
         DataType::Float32 => put_f32(out, array.as_primitive::<Float32Type>().value(row), binary),
+        // Announced before a parameter came that is wider.
+        DataType::Float64 if *kind == Type::FLOAT4 => {
+            put_f32(out, array.as_primitive::<Float64Type>().value(row) as f32, binary)
+        }
         DataType::Float64 => put_f64(out, array.as_primitive::<Float64Type>().value(row), binary),
         DataType::Decimal128(_, scale) => {
             put_numeric(out, array.as_primitive::<Decimal128Type>().value(row), *scale, binary);

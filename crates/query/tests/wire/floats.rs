@@ -2,6 +2,7 @@
 
 use strongback_query::{PgAuth, QueryOptions};
 use strongback_store::{ChannelType, Value};
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::{Fixture, MS, T0, cells, text, texts};
 
@@ -137,6 +138,9 @@ async fn every_nan_is_the_same_and_the_largest() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+    let statement = client.prepare("select count(*) from f where x < $1").await.unwrap();
+    let row = client.query_one(&statement, &[&-NAN]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 4);
     // Wrapped arithmetic leaves the names of columns as they were.
     let named = client.prepare("select x * 2, -x, sqrt(x), x + 1 as y, sum(x * 2) from f group by x").await.unwrap();
     let names: Vec<&str> = named.columns().iter().map(|column| column.name()).collect();
@@ -187,4 +191,32 @@ async fn lists_and_cases_find_both_zeros() {
     let sql = "select count(*) from f where x in ($1, $2, $3, $4)";
     let row = client.query_one(sql, &[&0.0, &2.0, &3.0, &4.0]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_double_compares_with_a_single_as_doubles() {
+    let fixture = fixture(&[&[0.1, 0.5, 16_777_216.0]]).await;
+    let client = fixture.client().await;
+    let count = async |sql: &str, kind: Type, value: &(dyn ToSql + Sync)| {
+        let statement = client.prepare_typed(sql, &[kind]).await.unwrap();
+        client.query_one(&statement, &[value]).await.unwrap().get::<_, i64>(0)
+    };
+    for (op, double, single) in [("=", 0, 1), ("<", 0, 0), (">", 3, 2), ("<>", 3, 2)] {
+        let sql = format!("select count(*) from f where r {op} $1");
+        assert_eq!(count(&sql, Type::FLOAT8, &0.1_f64).await, double, "{sql}");
+        assert_eq!(count(&sql, Type::FLOAT4, &0.1_f32).await, single, "{sql}");
+        let literal = format!("select count(*) from f where r {op} 0.1::float8");
+        assert_eq!(text(&client, &literal).await, double.to_string(), "{literal}");
+    }
+    let sql = "select count(*) from f where r = $1";
+    assert_eq!(count(sql, Type::FLOAT8, &0.5_f64).await, 1);
+    assert_eq!(count(sql, Type::FLOAT8, &f64::from(0.1_f32)).await, 1);
+    assert_eq!(count(sql, Type::INT4, &16_777_216_i32).await, 1);
+    assert_eq!(count(sql, Type::INT4, &16_777_217_i32).await, 0);
+    assert_eq!(count("select count(*) from f where r < $1", Type::FLOAT8, &1e300_f64).await, 3);
+    // A column that was announced as a single remains one.
+    let statement = client.prepare_typed("select r + $1 from f where r < 0.2", &[Type::FLOAT8]).await.unwrap();
+    assert_eq!(statement.columns()[0].type_(), &Type::FLOAT4);
+    let row = client.query_one(&statement, &[&0.1_f64]).await.unwrap();
+    assert_eq!(row.get::<_, f32>(0), 0.2);
 }

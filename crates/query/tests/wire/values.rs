@@ -1,8 +1,10 @@
 //! Texts and constants that have no value: refused as in PostgreSQL.
 
+use std::error::Error;
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
+use bytes::BytesMut;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::{Fixture, state_of, text, texts};
 
@@ -43,6 +45,15 @@ async fn numbers_beyond_their_type_are_refused() {
     let statement = client.prepare_typed("select $1::float8", &[Type::TEXT]).await.unwrap();
     let error = client.query(&statement, &[&"1e400"]).await.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "22003");
+    for text in ["1e400", "-1e400", "1e-400"] {
+        let statement = client.prepare_typed("select x from pad where y < $1", &[Type::TEXT]).await.unwrap();
+        let error = client.query(&statement, &[&text]).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "22003", "{text}");
+    }
+    let statement = client.prepare_typed("select count(*) from pad where y < $1", &[Type::TEXT]).await.unwrap();
+    for (text, count) in [("Infinity", 2_i64), ("0.2", 1), ("-inf", 0), ("NaN", 2)] {
+        assert_eq!(client.query_one(&statement, &[&text]).await.unwrap().get::<_, i64>(0), count, "{text}");
+    }
     for (sql, result) in [
         ("select 'Infinity'::float8", "Infinity"),
         ("select '-inf'::float8", "-Infinity"),
@@ -130,4 +141,46 @@ async fn unknown_time_zones_and_displacements_out_of_range_are_refused() {
         assert_eq!(text(&client, sql).await, result, "{sql}");
     }
     assert_eq!(texts(&client, "select x from pad where time > '2026-11-20 02:00:00.001+2'").await.len(), 1);
+}
+
+/// A numeric as text, which a client may write with an exponent.
+#[derive(Debug)]
+struct Numeric(&'static str);
+
+impl ToSql for Numeric {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::NUMERIC
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    to_sql_checked!();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numerics_may_have_an_exponent() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let client = fixture.client().await;
+    let statement = client.prepare_typed("select count(*) from pad where y > $1", &[Type::NUMERIC]).await.unwrap();
+    for (number, count) in [("1E-7", 2_i64), ("1.25e-1", 1), ("-1E+3", 2), ("2.5E1", 0), ("0E-7", 2), ("0.2", 1)] {
+        assert_eq!(
+            client.query_one(&statement, &[&Numeric(number)]).await.unwrap().get::<_, i64>(0),
+            count,
+            "{number}"
+        );
+    }
+    let statement = client.prepare_typed("select x from pad where x = $1", &[Type::NUMERIC]).await.unwrap();
+    assert_eq!(client.query_one(&statement, &[&Numeric("2E+0")]).await.unwrap().get::<_, i32>(0), 2);
+    for (number, code) in [("1E-99", "22003"), ("1E99", "22003"), ("1E", "22P02"), ("E7", "22P02")] {
+        let error = client.query(&statement, &[&Numeric(number)]).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), code, "{number}");
+    }
 }
