@@ -1,8 +1,8 @@
 //! Checked integer arithmetic: a result out of its type's range is an error, as in PostgreSQL.
 //!
 //! DataFusion's operators wrap silently, including on constants evaluated during planning. Therefore, before any other
-//! step, `+`, `-`, `*` and negation of integers are replaced by a function that checks each operation. The aggregate
-//! `sum` is replaced, too.
+//! step, `+`, `-`, `*` and negation of integers are replaced by a function that checks each operation. The aggregates
+//! `sum` and `avg` are replaced, too.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use datafusion::physical_expr_common::datum::apply;
 
 use crate::error::{QueryError, sqlstate};
 
+mod mean;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ const HINT: &str = "Cast one of the numbers to a wider type before: bigint, nume
 /// If a function cannot be registered.
 pub(super) fn check_integers(state: &mut SessionState) -> Result<()> {
     state.register_udaf(Arc::new(AggregateUDF::from(sum::ExactSum::default())))?;
+    state.register_udaf(Arc::new(AggregateUDF::from(mean::ExactAvg::default())))?;
     state.register_function_rewrite(Arc::new(CheckIntegers))
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use strongback_query::{PgAuth, QueryOptions};
 use strongback_store::{ChannelType, Value};
+use tokio_postgres::types::Type;
 
 use crate::{Fixture, MS, T0, cells, state_of, text, texts};
 
@@ -87,4 +88,46 @@ async fn what_has_a_place_is_exact() {
     let sql = "select sum(i) over (order by time_ns desc) from q order by time_ns desc";
     let running = [i64::MIN.to_string(), (i64::MIN + 1).to_string(), "0".to_owned()];
     assert_eq!(texts(&client, sql).await, running.map(|sum| cells([&sum])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn means_are_those_of_the_exact_sum() {
+    let fixture = fixture().await;
+    let numbers = [("n", ChannelType::I64), ("g", ChannelType::I32)];
+    let (stream, at) = fixture.stream("m", &[], &numbers);
+    // As doubles, the first two cancel what is between them.
+    let values = [i64::MAX, 1, 1, 1, i64::MIN, -(i64::MAX - 3), i64::MAX];
+    for (row, n) in values.into_iter().enumerate() {
+        let group = i32::from(row >= 5);
+        fixture.append(&stream, T0 + row as i64 * MS, &[(at[0], Value::I64(n)), (at[1], Value::I32(group))]);
+    }
+    let client = fixture.client().await;
+    for (sql, result) in [
+        ("select avg(n) from m where g = 0", "0.4"),
+        ("select avg(n) from m where g = 1", "1.5"),
+        ("select mean(n) from m where g = 1", "1.5"),
+        ("select avg(distinct n) from m where g = 0", "0"),
+        ("select sum(n) = avg(n) * count(*) from m where g = 0", "t"),
+        ("select avg(n) over () from m where g = 1 limit 1", "1.5"),
+        ("select avg(distinct n) over () from m where g = 1 limit 1", "1.5"),
+        ("select avg(s) from q", "32766"),
+        ("select avg(u) from q", "1"),
+        ("select avg(s * 2) from q", "65532"),
+        ("select avg(n) filter (where n = 1) from m", "1"),
+        ("select avg(n) is null from m where n = 7", "t"),
+        ("select avg(null) is null", "t"),
+        ("select avg(s::float8 / 2) from q", "16383"),
+        ("select avg(w) from q where w < 2", "0.5"),
+        ("select avg(time_ns) = min(time_ns) + 1000000 from q", "t"),
+    ] {
+        let found = text(&client, sql).await;
+        assert!(found == result || found == format!("{result}000"), "{sql}: {found}");
+    }
+    let sql = "select avg(n), avg(distinct n) from m group by g order by g";
+    assert_eq!(texts(&client, sql).await, [cells(["0.4", "0"]), cells(["1.5", "1.5"])]);
+    let sql = "select avg(n) over (order by time_ns rows between 1 preceding and current row) from m where n = 1";
+    assert_eq!(texts(&client, sql).await, ["1"; 3].map(|mean| cells([mean])));
+    assert_eq!(state_of(&client, "select avg('text'::text)").await, "42883");
+    let prepared = client.prepare("select avg(n), avg(s), avg(u) from m, q").await.unwrap();
+    assert!(prepared.columns().iter().all(|column| *column.type_() == Type::FLOAT8));
 }

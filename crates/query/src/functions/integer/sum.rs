@@ -27,11 +27,11 @@ use crate::functions::passed;
 
 const HINT: &str = "The sum of numeric goes further: sum(x::numeric).";
 /// Type of a sum's state between partitions.
-const STATE: DataType = DataType::Decimal128(STATE_DIGITS, 0);
-const STATE_DIGITS: u8 = 38;
+pub(super) const STATE: DataType = DataType::Decimal128(STATE_DIGITS, 0);
+pub(super) const STATE_DIGITS: u8 = 38;
 
 /// An integer type that is summed. Smaller types are widened first.
-trait Whole: ArrowNativeType + Into<i128> + TryFrom<i128> + Hash + Eq {
+pub(super) trait Whole: ArrowNativeType + Into<i128> + TryFrom<i128> + Hash + Eq {
     type Kind: ArrowPrimitiveType<Native = Self> + Send;
 }
 
@@ -146,7 +146,7 @@ fn total_of<N: Whole>(numbers: &[N]) -> i128 {
 }
 
 /// Returns the sum of an array and the count of its numbers.
-fn total<N: Whole>(array: &PrimitiveArray<N::Kind>) -> (i128, usize) {
+pub(super) fn total<N: Whole>(array: &PrimitiveArray<N::Kind>) -> (i128, usize) {
     let numbers: &[N] = array.values();
     let Some(nulls) = array.nulls() else { return (total_of(numbers), numbers.len()) };
     let mut sum = 0_i128;
@@ -213,13 +213,18 @@ impl<N: Whole> Accumulator for Total<N> {
 
 /// Accumulator for the sum of the distinct numbers of a group or window frame.
 #[derive(Debug, Default)]
-struct Distinct<N> {
+pub(super) struct Distinct<N> {
     /// Count of each number.
     counts: HashMap<N, u64>,
     sum: i128,
 }
 
 impl<N: Whole> Distinct<N> {
+    /// Returns the sum of the numbers and their count.
+    pub(super) fn total(&self) -> (i128, u64) {
+        (self.sum, self.counts.len() as u64)
+    }
+
     fn add(&mut self, numbers: &PrimitiveArray<N::Kind>) {
         for number in numbers.iter().flatten() {
             let count = self.counts.entry(number).or_insert(0);
