@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 use crate::error::{QueryError, sqlstate};
 use crate::functions;
 use crate::functions::large::LargeCalls;
-use crate::functions::text::CheckTexts;
+use crate::functions::text::CheckCasts;
 use crate::functions::zero::BothZeros;
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
@@ -281,7 +281,7 @@ fn template(
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
-        .with_analyzer_rule(Arc::new(CheckTexts))
+        .with_analyzer_rule(Arc::new(CheckCasts))
         .with_analyzer_rule(Arc::new(CheckMemberships))
         .with_optimizer_rule(Arc::new(BothZeros))
         .with_physical_optimizer_rule(Arc::new(SortedScan))

@@ -355,7 +355,7 @@ fn a_sign_may_follow_an_operator_without_a_blank() {
 }
 
 #[test]
-fn nan_is_larger_than_every_number() {
+fn nan_is_larger_than_every_number_and_casts_round() {
     let value = |text: &str, a: f64| {
         let moment = Moment { time: 1, is_trigger: true, cells: vec![(0, Cell::F64(a))] };
         let mut found = Vec::new();
@@ -368,8 +368,14 @@ fn nan_is_larger_than_every_number() {
         }
     }
     assert_eq!(value("\"t.a\" - \"t.a\" > 1e300", f64::INFINITY), Cell::Bool(true));
+    for (number, whole) in [(2.7, 3), (2.5, 2), (3.5, 4), (-0.5, 0), (-2.7, -3)] {
+        assert_eq!(value("cast(\"t.a\" as bigint)", number), Cell::I64(whole), "{number}");
+    }
     for zero in [0.0, -0.0] {
         assert_eq!(value("\"t.a\" in (0, 2, 3, 4, 5)", zero), Cell::Bool(true));
         assert_eq!(value("case \"t.a\" when 0.0 then 1 when 2.0 then 2 end", zero), Cell::I64(1));
     }
+    let moment = Moment { time: 1, is_trigger: true, cells: vec![(0, Cell::F64(1e300))] };
+    let troubles = program("cast(\"t.a\" as bigint)").evaluate(&[moment], &mut Vec::new());
+    assert_eq!((troubles.failed, troubles.why.as_deref()), (1, Some("bigint out of range")));
 }

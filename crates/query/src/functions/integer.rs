@@ -46,7 +46,7 @@ pub(super) fn check_integers(state: &mut SessionState) -> Result<()> {
 }
 
 /// Returns the error for a number out of its type's range.
-fn out_of_range(kind: &DataType, hint: &str) -> DataFusionError {
+pub(super) fn out_of_range(kind: &DataType, hint: &str) -> DataFusionError {
     let name = match kind {
         DataType::Int8 => "8-bit integer",
         DataType::Int16 => "smallint",

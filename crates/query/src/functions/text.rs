@@ -1,7 +1,7 @@
-//! Casts of text to floats and times that accept what PostgreSQL accepts.
+//! Casts of text to floats and times that accept what PostgreSQL accepts, and casts to integers that round.
 //!
 //! Once all types are known, a cast of a constant is checked, and a cast of any other text is replaced by a function
-//! that checks each value.
+//! that checks each value. A cast of a float or decimal to an integer is replaced by one that rounds.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,14 +24,15 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::QueryError;
 use crate::functions::float::array_with_one_nan;
+use crate::functions::round::{rounded, rounds};
 use crate::functions::zero::{compares, with_one_zero_compared};
 use crate::sql::value::{check_float, time_text};
 
-/// Rule that checks casts of text. It must run after types are coerced, which inserts casts.
+/// Rule that checks casts. It must run after types are coerced, which inserts casts.
 #[derive(Debug)]
-pub(crate) struct CheckTexts;
+pub(crate) struct CheckCasts;
 
-impl AnalyzerRule for CheckTexts {
+impl AnalyzerRule for CheckCasts {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
             if !has_casts(&node)? {
@@ -52,7 +53,7 @@ impl AnalyzerRule for CheckTexts {
     }
 
     fn name(&self) -> &str {
-        "check_texts"
+        "check_casts"
     }
 }
 
@@ -76,14 +77,15 @@ fn has_casts(node: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// Returns the type to which an expression casts, if casts of text to it are checked.
+/// Returns the type to which an expression casts, if casts to it are checked.
 fn target(expr: &Expr) -> Option<&DataType> {
     let kind = match expr {
         Expr::Cast(cast) => cast.field.data_type(),
         Expr::TryCast(cast) => cast.field.data_type(),
         _ => return None,
     };
-    matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..)).then_some(kind)
+    let is_checked = matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..));
+    (is_checked || kind.is_integer()).then_some(kind)
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -96,6 +98,14 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(cast) => (&cast.expr, true),
         _ => return Ok(Transformed::no(expr)),
     };
+    if kind.is_integer() {
+        let rounds = inner.get_type(schema).is_ok_and(|from| rounds(&from, &kind));
+        return Ok(match expr {
+            Expr::Cast(cast) if rounds => Transformed::yes(rounded(*cast.expr, kind, false)),
+            Expr::TryCast(cast) if rounds => Transformed::yes(rounded(*cast.expr, kind, true)),
+            other => Transformed::no(other),
+        });
+    }
     if let Expr::Literal(value, _) = inner.as_ref() {
         let Some(Some(text)) = value.try_as_str() else { return Ok(Transformed::no(expr)) };
         return match checked_text(text, &kind) {

@@ -4,7 +4,7 @@ use strongback_query::{PgAuth, QueryOptions};
 use strongback_store::{ChannelType, Value};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{Fixture, MS, T0, cells, text, texts};
+use crate::{Fixture, MS, T0, cells, state_of, text, texts};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -191,6 +191,53 @@ async fn lists_and_cases_find_both_zeros() {
     let sql = "select count(*) from f where x in ($1, $2, $3, $4)";
     let row = client.query_one(sql, &[&0.0, &2.0, &3.0, &4.0]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn casts_to_integers_round() {
+    let fixture = fixture(&[&[0.5, 1.5, 2.5, 2.7, -2.5, -2.7, 0.49]]).await;
+    let client = fixture.client().await;
+    let rounded = ["0", "2", "2", "3", "-2", "-3", "0"];
+    for column in ["x", "r"] {
+        for kind in ["int", "bigint", "smallint"] {
+            let sql = format!("select {column}::{kind} from f order by time_ns");
+            assert_eq!(texts(&client, &sql).await, rounded.map(|value| cells([value])), "{sql}");
+        }
+    }
+    for (sql, result) in [
+        ("select 2.7::int", "3"),
+        ("select '2.5'::float8::int", "2"),
+        ("select cast(3.5 as bigint)", "4"),
+        ("select (-0.5)::int", "0"),
+        ("select 2.5::numeric(10, 1)::int", "3"),
+        ("select 3.5::numeric(10, 1)::int", "4"),
+        ("select (-2.5)::numeric(10, 1)::int", "-3"),
+        ("select 2.4999::numeric(10, 4)::bigint", "2"),
+        ("select 99.9::numeric(3, 1)::int", "100"),
+        ("select (x::numeric(10, 1))::int from f order by time_ns limit 1", "1"),
+        ("select 2147483647.4::int", "2147483647"),
+        ("select (-2147483648.5)::int", "-2147483648"),
+        ("select try_cast(1e30 as int) is null", "t"),
+        ("select try_cast('NaN'::float8 as int) is null", "t"),
+        ("select count(*) from f where x::int = 2", "2"),
+        ("select 3::bigint::int", "3"),
+    ] {
+        assert_eq!(text(&client, sql).await, result, "{sql}");
+    }
+    for sql in [
+        "select 2147483647.5::int",
+        "select 1e30::int",
+        "select 9223372036854775807::float8::bigint",
+        "select 'NaN'::float8::int",
+        "select 'Infinity'::float8::bigint",
+        "select 32767.5::float8::smallint",
+        "select (x * 1e30)::int from f",
+    ] {
+        assert_eq!(state_of(&client, sql).await, "22003", "{sql}");
+    }
+    let named = client.prepare("select x::int from f").await.unwrap();
+    assert_eq!(named.columns()[0].name(), "f.x");
+    assert_eq!(named.columns()[0].type_(), &Type::INT4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
