@@ -229,7 +229,7 @@ impl Default for LiveTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryTable {
-    /// Memory of all queries together in MiB. Default 256.
+    /// Memory of all queries together in MiB. Default 176.
     pub memory_mib: usize,
     /// Seconds after which a query is ended; clients cannot ask for more. 0 means never. Default 60.
     pub statement_timeout_s: u64,
@@ -237,7 +237,7 @@ pub struct QueryTable {
 
 impl Default for QueryTable {
     fn default() -> Self {
-        QueryTable { memory_mib: 256, statement_timeout_s: 60 }
+        QueryTable { memory_mib: 176, statement_timeout_s: 60 }
     }
 }
 
