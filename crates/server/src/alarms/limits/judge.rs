@@ -48,28 +48,34 @@ struct Switch {
 }
 
 impl Switch {
-    /// Takes a reading. Returns the changes that it causes.
+    /// Switches off, or on, what a reading switches off, or on. Returns the changes that it causes.
     fn turn(
-        &mut self,
-        reading: &LimitValue,
-        receive_time: i64,
+        &self,
+        (reading, receive_time): (&LimitValue, i64),
+        on: bool,
         rules: &[Rule],
         judged: &mut [Judged],
     ) -> Vec<(usize, LevelChange)> {
-        let mut found = Vec::new();
+        let (mut found, mut changes) = (Vec::new(), Vec::new());
         if self.reading.as_ref().is_some_and(|(before, _)| before == reading) {
             return found;
         }
-        self.reading = Some((reading.clone(), receive_time));
-        let mut changes = Vec::new();
         for &at in &self.judged {
             let Judged { rule, machine, .. } = &mut judged[at];
             let rule = &rules[*rule];
-            let holds = rule.context.as_ref().is_some_and(|context| context.holds(reading));
-            machine.context(rule, holds, receive_time, &mut changes);
-            found.extend(changes.drain(..).map(|change| (at, change)));
+            if rule.context.as_ref().is_some_and(|context| context.holds(reading)) == on {
+                machine.context(rule, on, receive_time, &mut changes);
+                found.extend(changes.drain(..).map(|change| (at, change)));
+            }
         }
         found
+    }
+
+    /// Notes a reading as the newest.
+    fn note(&mut self, reading: &LimitValue, receive_time: i64) {
+        if self.reading.as_ref().is_none_or(|(before, _)| before != reading) {
+            self.reading = Some((reading.clone(), receive_time));
+        }
     }
 }
 
@@ -213,10 +219,13 @@ impl Judge {
                 let uses = self.streams.get(stream).and_then(|uses| uses.iter().find(|uses| uses.channel == *channel));
                 let Some(Uses { judged, switch, .. }) = uses else { continue };
                 if of_switches {
-                    switch.iter().for_each(|at| {
-                        let changed = self.switches[*at].turn(reading, times.1, &self.rules, &mut self.judged);
-                        self.verdicts.extend(changed);
-                    });
+                    if let Some(at) = *switch {
+                        let switch = &mut self.switches[at];
+                        for on in [false, true] {
+                            self.verdicts.extend(switch.turn((reading, times.1), on, &self.rules, &mut self.judged));
+                        }
+                        switch.note(reading, times.1);
+                    }
                     continue;
                 }
                 for &at in judged {
@@ -248,19 +257,30 @@ impl Judge {
         self.kept = kept.map(|(at, judged)| ((judged.rule, judged.name.clone()), at)).collect();
     }
 
-    /// Takes a frame; calls must be in the order of reception.
+    /// Takes a frame; calls must be in the order of reception. Whether limits apply is decided by the frame as a whole,
+    /// whatever the order of its channels.
     pub fn frame(&mut self, frame: &LimitFrame) {
         let Some(uses) = self.streams.get(&frame.stream) else { return };
+        let uses_of = |channel| uses.iter().find(|uses: &&Uses| uses.channel == channel);
+        let switch_of = |channel| uses_of(channel).and_then(|uses| uses.switch);
+        let switched = || frame.readings.iter().filter_map(|(channel, of)| Some((switch_of(*channel)?, of)));
+        // What no longer applies does not judge the frame, and what applies from it on judges none of before.
+        for (at, reading) in switched() {
+            let reading = (reading, frame.receive_time);
+            self.verdicts.extend(self.switches[at].turn(reading, false, &self.rules, &mut self.judged));
+        }
         for (channel, reading) in &frame.readings {
-            let Some(uses) = uses.iter().find(|uses| uses.channel == *channel) else { continue };
-            for &at in &uses.judged {
+            for &at in uses_of(*channel).map_or(&[][..], |uses| &uses.judged) {
                 let Judged { rule, machine, .. } = &mut self.judged[at];
                 let times = (frame.time, frame.receive_time);
                 machine.value(&self.rules[*rule], times, reading.clone(), &mut self.changes);
                 self.verdicts.extend(self.changes.drain(..).map(|change| (at, change)));
             }
-            let Some(switch) = uses.switch.map(|at| &mut self.switches[at]) else { continue };
-            self.verdicts.extend(switch.turn(reading, frame.receive_time, &self.rules, &mut self.judged));
+        }
+        for (at, reading) in switched() {
+            let now = (reading, frame.receive_time);
+            self.verdicts.extend(self.switches[at].turn(now, true, &self.rules, &mut self.judged));
+            self.switches[at].note(reading, frame.receive_time);
         }
     }
 
@@ -382,6 +402,29 @@ mod tests {
             }
             let names: Vec<Arc<str>> = judge.pass(6).into_iter().map(|verdict| verdict.channel).collect();
             assert_eq!(names, [r#"engine.lox."p""#.into(), "engine.lox.p".into()] as [Arc<str>; 2]);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_switches_a_limit_off_is_not_judged_by_it_whatever_the_order_of_its_channels() {
+        let rules = "[[limit]]\nchannels = [\"e.x\"]\nwarning = { high = 10 }\n\
+                     while = { channel = \"e.state\", is = [1] }";
+        let (x, state) = (ChannelIndex(0), ChannelIndex(1));
+        for order in [[x, state], [state, x]] {
+            let mut judge = Judge::new(all(rules));
+            judge.adopt(&stream(1, "e", &["x", "state"]), |_, _| None);
+            let mut at = 0;
+            let mut frame = |judge: &mut Judge, value: f64, mode: f64| {
+                at += MS;
+                let of = |channel| LimitValue::Number(if channel == x { value } else { mode });
+                let readings = order.iter().map(|channel| (*channel, of(*channel))).collect();
+                judge.frame(&LimitFrame { stream: StreamId(1), row: Some(0), time: at, receive_time: at, readings });
+                judge.take().len()
+            };
+            let changes = [(1.0, 1.0), (99.0, 0.0), (1.0, 1.0), (99.0, 1.0), (99.0, 0.0)];
+            let found: Vec<usize> = changes.iter().map(|(value, mode)| frame(&mut judge, *value, *mode)).collect();
+            // Raised while it applied, and cleared when it no longer did.
+            assert_eq!(found, [0, 0, 0, 1, 1], "{order:?}");
         }
     }
 
