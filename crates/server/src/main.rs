@@ -17,7 +17,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     end_quietly_on_closed_output();
     let cli = Cli::parse_from(arguments(std::env::args_os()));
-    logging::start();
+    let _log = logging::start();
     exit_code(&match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
