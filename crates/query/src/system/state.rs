@@ -13,6 +13,8 @@ use crate::wire::encode::{f32_text, f64_text};
 pub const STALE_AFTER_NS: i64 = 2_000_000_000;
 /// Number of expected periods after which a value is stale.
 pub const STALE_AFTER_PERIODS: i64 = 3;
+/// Age up to which no value is stale, in nanoseconds: many samples of a fast channel come in one packet.
+const FRESH_NS: i64 = 100_000_000;
 
 /// Trustworthiness of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +111,7 @@ fn counts_reception(stream: &Stream, is_now: bool) -> bool {
 fn stale_after(stream: &Stream, system: &dyn SystemRows) -> (i64, Option<i64>) {
     let periods = |period: i64| period.saturating_mul(STALE_AFTER_PERIODS);
     if let Some(given) = stream.expected_period_ns.filter(|period| *period > 0) {
-        return (periods(given), Some(given));
+        return (periods(given).max(FRESH_NS), Some(given));
     }
     // A learnt period is an estimate: it may extend the limit for a slow stream, but not shorten it for a fast one.
     let learnt = system.learnt_period_ns(stream.id).filter(|period| *period > 0);
