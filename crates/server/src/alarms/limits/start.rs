@@ -23,8 +23,10 @@ const LOOK_ROWS_MAX: u64 = 1 << 20;
 /// State in which an earlier opening of the store left off.
 #[derive(Debug)]
 pub(super) struct LeftOff {
-    /// Receive time before which everything was judged.
+    /// Receive time before which everything was judged, also what arrived late.
     cut: i64,
+    /// Receive time up to which everything that had arrived was judged.
+    judged_until: i64,
     /// Receive time of the newest change reported since, by channel and limit.
     told: HashMap<(Arc<str>, Arc<str>), i64>,
 }
@@ -34,7 +36,7 @@ impl LeftOff {
     /// late.
     pub(super) fn at(mark: Mark) -> LeftOff {
         let cut = mark.judged_until.saturating_sub(BEFORE_NS).max(mark.since);
-        LeftOff { cut, told: HashMap::new() }
+        LeftOff { cut, judged_until: mark.judged_until, told: HashMap::new() }
     }
 
     /// Notes a recorded step; calls must be in recorded order.
@@ -130,7 +132,11 @@ impl Limits {
         }
         work.judge.prime(&primed);
         self.judge_all(work);
-        let mut verdicts = work.judge.take();
+        // What is judged again comes to where it was left: a value that became too old is not new.
+        let mut verdicts = match &left {
+            Some(left) => work.judge.pass(left.judged_until),
+            None => work.judge.take(),
+        };
         if let Some(left) = left {
             let newest = |rule: &Arc<str>, channel: &Arc<str>| left.told.get(&(channel.clone(), rule.clone())).copied();
             verdicts.retain(|of| newest(&of.rule, &of.channel).is_none_or(|told| of.change.receive_time > told));
@@ -269,6 +275,24 @@ mod tests {
         rig.pass(100 * MS, Some(1.0));
         assert_eq!(rig.limits.steps.lock().next_number(), steps);
         assert_eq!(rig.limits.counters.unjudged.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_value_that_was_too_old_before_a_kill_is_not_new_after_it() {
+        for (wait, kills) in [(1_200 * MS, 1), (2 * S, 2), (12 * S, 3)] {
+            let mut rig = Rig::new();
+            rig.send("a", "x", Value::F64(1.0));
+            rig.pass(wait, None);
+            assert_eq!(rig.alarms(), ["stale"]);
+            let steps = rig.limits.steps.lock().next_number();
+            for _ in 0..kills {
+                rig = start_again(rig);
+                rig.pass(100 * MS, None);
+                assert_eq!((rig.alarms(), rig.limits.steps.lock().next_number()), (vec!["stale".to_owned()], steps));
+            }
+            rig.pass(100 * MS, Some(1.0));
+            assert_eq!(rig.alarms(), [""; 0]);
+        }
     }
 
     #[test]
