@@ -194,7 +194,9 @@ impl World {
                     let row = batch.rows[i];
                     assert!(
                         rows.contains(&row) && next.is_none_or(|next| next == row),
-                        "stream {n}: {row} for {next:?}"
+                        "stream {n}: {row} for {next:?} of {rows:?}; closed: {:?}; {}",
+                        store.refusal(),
+                        whole(&view, *id)
                     );
                     next = Some(if newest_first { row.wrapping_sub(1) } else { row + 1 });
                     assert_eq!(batch.time(i), time(n, row), "stream {n}, row {row}");
@@ -227,6 +229,20 @@ impl World {
             }
         }
     }
+}
+
+/// Returns where a view has the rows of a stream, for a failure.
+fn whole(view: &View, id: StreamId) -> String {
+    let Some(of) = view.stream(id) else { return "no stream".to_owned() };
+    let chunks: Vec<_> = of.chunks().map(|(chunk, len)| (chunk.first_row, len)).collect();
+    let blocks = of.segments.iter().map(|segment| {
+        let blocks = segment.blocks(id.0, &view.shared().residents);
+        let rows = blocks.map(|blocks| blocks.iter().map(|b| b.first_row..b.end_row()).collect::<Vec<_>>());
+        (segment.id, segment.places, segment.is_lost(), rows)
+    });
+    let blocks: Vec<_> = blocks.collect();
+    let (first_row, newest) = (of.open.first_row, of.sealed.newest_segment);
+    format!("open from {first_row}: {chunks:?}; sealed up to segment {newest}: {blocks:?}")
 }
 
 fn run(path: &Path, store: Store) {
