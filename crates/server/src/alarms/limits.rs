@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Fanout::publish ─> tap: readings of the channels under limits        one lookup per frame
-//! each 10 ms      ─> order: by reception, held back by 20 ms or more    on its own thread, here
+//! each 10 ms      ─> order: by reception, held back by 20 ms or more   on its own thread, here
 //!                 ─> judge ─> machine: changes of level                pure; over the past as well (past)
 //!                 ─> book: raised, acknowledged, cleared, shelved ─> strongback.alarms, screens, log, webhooks
 //! ```

@@ -26,8 +26,8 @@ const SET_BACK_FRAMES: i64 = 64;
 /// of the session before a restart are recognized for as long.
 const REORDER_NS: i64 = 2_000_000_000;
 
-/// Max number by which a sequence without a source clock falls back, while this machine's clock is set back, for a frame
-/// that may have been overtaken. Beyond it, the source counts anew.
+/// Max distance back at which a frame without a source time is late if this machine's clock was set back before it came;
+/// further back the source restarted.
 const OVERTAKEN_FRAMES: i64 = 8;
 /// Max frames that a leap forward may lose; one over more frames is a restart.
 const LEAP_FRAMES: i64 = 1 << 24;
