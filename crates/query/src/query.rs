@@ -58,7 +58,8 @@ use crate::running::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
 use crate::sql::constant;
 use crate::sql::constant::LongTexts;
 use crate::sql::extent;
-use crate::sql::parser::Parser;
+use crate::sql::footprint::Footprint;
+use crate::sql::parser::{Parser, Tokens};
 use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
 use crate::sql::value;
@@ -161,7 +162,7 @@ impl Query {
         let inner = Inner {
             plans: PlanCache::default(),
             parser: Parser::new(),
-            planning: Planning::new(options.niceness),
+            planning: Planning::new(options.niceness, memory.clone()),
             turns: Arc::new(Turns::new(options.queries_max)),
             memory,
             questions: Semaphore::new(QUESTIONS_MAX),
@@ -314,24 +315,28 @@ pub(crate) struct Plan {
     pub(crate) reusable: bool,
     /// Plan for running it without DataFusion, if it is simple enough.
     pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
-    /// Length of the statement's text.
-    pub(crate) text_bytes: usize,
+    /// Memory of the statement.
+    pub(crate) footprint: Footprint,
     /// Approximate memory with its statement, in bytes.
     pub(crate) weight: usize,
 }
 
 impl Session {
-    /// Parses SQL into statements, with the rewrites that PostgreSQL clients need.
-    pub(crate) async fn parse(&self, sql: &str) -> Result<Vec<Statement>, QueryError> {
-        let (inner, text) = (self.query.inner.clone(), sql.to_owned());
-        self.query.inner.planning.run(&self.account, sql.len(), move |stopped| inner.parser.parse(&text, stopped)).await
+    /// Parses SQL into statements, with the rewrites that PostgreSQL clients need. Returns them with the memory of the
+    /// largest.
+    pub(crate) async fn parse(&self, sql: &str) -> Result<(Vec<Statement>, Footprint), QueryError> {
+        let (inner, text) = (self.query.inner.clone(), Arc::<str>::from(sql));
+        let (planning, split) = (&self.query.inner.planning, text.clone());
+        let tokens = planning.run(&self.account, Footprint::of_text(sql.len()), move |_| Tokens::of(&split)).await?;
+        let footprint = tokens.footprint;
+        planning.run(&self.account, footprint, move |stopped| inner.parser.parse(&text, tokens, stopped)).await
     }
 
-    /// Plans a read-only statement. `text_bytes` is the length of its text.
-    pub(crate) async fn plan(&self, statement: Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
+    /// Plans a read-only statement.
+    pub(crate) async fn plan(&self, statement: Arc<Statement>, footprint: Footprint) -> Result<Arc<Plan>, QueryError> {
         let (inner, state) = (self.query.inner.clone(), self.state.clone());
         let planning = &self.query.inner.planning;
-        planning.run(&self.account, text_bytes, move |_| inner.plan(&state, &statement, text_bytes)).await
+        planning.run(&self.account, footprint, move |_| inner.plan(&state, &statement, footprint)).await
     }
 
     /// Returns the cached plan of a text, if there is one for the current catalog.
@@ -345,7 +350,7 @@ impl Session {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
-        let planned = inner.planning.run(account, plan.text_bytes, move |stopped| {
+        let planned = inner.planning.run(account, plan.footprint, move |stopped| {
             planner.physical(&state, &logical, values, Stopped::by(stopped))
         });
         let planned = planned.await?;
@@ -363,7 +368,7 @@ impl Session {
 }
 
 impl Inner {
-    fn plan(&self, state: &SessionState, statement: &Statement, text_bytes: usize) -> Result<Arc<Plan>, QueryError> {
+    fn plan(&self, state: &SessionState, statement: &Statement, footprint: Footprint) -> Result<Arc<Plan>, QueryError> {
         let tables = self.database.tables();
         let mut statement = statement.clone();
         value::check(&mut statement)?;
@@ -396,9 +401,9 @@ impl Inner {
         }
         let schema = repeated.shown(&logical)?;
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
-        let weight = extent::weight(&logical, text_bytes)?;
+        let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
-        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, reusable, direct, text_bytes, weight }))
+        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, reusable, direct, footprint, weight }))
     }
 
     fn physical(

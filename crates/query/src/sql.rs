@@ -3,6 +3,7 @@
 pub(crate) mod constant;
 pub(crate) mod dialect;
 pub(crate) mod extent;
+pub(crate) mod footprint;
 pub(crate) mod parser;
 pub(crate) mod setting;
 pub(crate) mod signs;

@@ -22,6 +22,7 @@ use crate::plan::parameter;
 use crate::query::cache::CachedPlan;
 use crate::query::{Plan, Session};
 use crate::running::memory::Share;
+use crate::sql::footprint::Footprint;
 use crate::sql::setting::REPORTED;
 use crate::sql::statement;
 use crate::sql::statement::{CopyForm, Request};
@@ -222,7 +223,16 @@ impl Connection {
             self.in_transaction(&Request::Rows)?;
             return self.rows(&cached.plan, true).await;
         }
-        let statements = self.parsed(sql).await?;
+        let (statements, footprint) = self.parsed(sql).await?;
+        // They are kept while the client reads the rows of the first.
+        self.hold(footprint.tree_bytes)?;
+        let ended = self.each(sql, statements, footprint).await;
+        self.recount();
+        ended
+    }
+
+    /// Runs the statements of a text, one after the other.
+    async fn each(&mut self, sql: &str, statements: Vec<Statement>, footprint: Footprint) -> Result<(), Failure> {
         if statements.is_empty() {
             message::put(&mut self.client.output, b'I', |_| {});
         }
@@ -233,31 +243,32 @@ impl Connection {
             match request {
                 Request::Rows => {
                     let statement = Arc::new(statement);
-                    let plan = self.planned(&statement, sql.len()).await?;
+                    let plan = self.planned(&statement, footprint).await?;
                     if !plan.parameters.is_empty() {
                         return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
                     }
                     if single {
                         self.session.query.inner.plans.put(sql, &statement, &plan);
                     }
+                    drop(statement);
                     self.rows(&plan, true).await?;
                 }
-                other => self.command(other, sql.len(), true).await?,
+                other => self.command(other, footprint, true).await?,
             }
         }
         Ok(())
     }
 
     /// Parses a text, unless stopped.
-    async fn parsed(&mut self, sql: &str) -> Result<Vec<Statement>, Failure> {
+    async fn parsed(&mut self, sql: &str) -> Result<(Vec<Statement>, Footprint), Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.parse(sql)).await??)
     }
 
-    /// Plans a statement, unless stopped. `text_bytes` is the length of its text.
-    async fn planned(&mut self, statement: &Arc<Statement>, text_bytes: usize) -> Result<Arc<Plan>, Failure> {
+    /// Plans a statement, unless stopped.
+    async fn planned(&mut self, statement: &Arc<Statement>, footprint: Footprint) -> Result<Arc<Plan>, Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
-        Ok(watched.run(&self.client.socket, session.plan(statement.clone(), text_bytes)).await??)
+        Ok(watched.run(&self.client.socket, session.plan(statement.clone(), footprint)).await??)
     }
 
     fn watch(&self, deadline: Option<Instant>) -> Watched {
@@ -289,11 +300,11 @@ impl Connection {
     }
 
     /// Runs a statement that does not return rows of tables.
-    async fn command(&mut self, request: Request, text_bytes: usize, describe: bool) -> Result<(), Failure> {
+    async fn command(&mut self, request: Request, footprint: Footprint, describe: bool) -> Result<(), Failure> {
         let tag = match request {
             Request::Rows => return Ok(()),
             Request::CopyOut(query, form) => {
-                return self.copy_out(Arc::new(Statement::Query(query)), text_bytes, form).await;
+                return self.copy_out(Arc::new(Statement::Query(query)), footprint, form).await;
             }
             Request::Set(settings, tag) => {
                 for (name, value) in settings {
@@ -392,8 +403,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn copy_out(&mut self, query: Arc<Statement>, text_bytes: usize, form: CopyForm) -> Result<(), Failure> {
-        let plan = self.planned(&query, text_bytes).await?;
+    async fn copy_out(&mut self, query: Arc<Statement>, footprint: Footprint, form: CopyForm) -> Result<(), Failure> {
+        let plan = self.planned(&query, footprint).await?;
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
         }
@@ -424,10 +435,12 @@ impl Connection {
         let prepared = match self.session.cached(sql) {
             Some(CachedPlan { statement, plan }) => {
                 self.in_transaction(&Request::Rows)?;
-                PreparedStatement { sql: sql.to_owned(), statement: Some(statement), plan: Some(plan), given }
+                let footprint = plan.footprint;
+                let (sql, statement, plan) = (sql.to_owned(), Some(statement), Some(plan));
+                PreparedStatement { sql, statement, footprint, plan, given }
             }
             None => {
-                let mut statements = self.parsed(sql).await?;
+                let (mut statements, footprint) = self.parsed(sql).await?;
                 if statements.len() > 1 {
                     return Err(QueryError::new(
                         sqlstate::SYNTAX_ERROR,
@@ -441,12 +454,12 @@ impl Connection {
                     let request = statement::request(statement);
                     self.in_transaction(&request)?;
                     if matches!(request, Request::Rows) {
-                        let made = self.planned(statement, sql.len()).await?;
+                        let made = self.planned(statement, footprint).await?;
                         self.session.query.inner.plans.put(sql, statement, &made);
                         plan = Some(made);
                     }
                 }
-                PreparedStatement { sql: sql.to_owned(), statement, plan, given }
+                PreparedStatement { sql: sql.to_owned(), statement, footprint, plan, given }
             }
         };
         self.statements.remove(&name);
@@ -505,7 +518,7 @@ impl Connection {
         let fresh = match self.session.cached(&prepared.sql) {
             Some(cached) => cached.plan,
             None => {
-                let fresh = self.planned(statement, prepared.sql.len()).await?;
+                let fresh = self.planned(statement, prepared.footprint).await?;
                 self.session.query.inner.plans.put(&prepared.sql, statement, &fresh);
                 fresh
             }
@@ -577,12 +590,12 @@ impl Connection {
             message::put(&mut self.client.output, b'I', |_| {});
             return Ok(());
         };
-        let text_bytes = portal.prepared.sql.len();
+        let footprint = portal.prepared.footprint;
         let Some(plan) = portal.plan.clone() else {
             let request = statement::request(&statement);
             self.in_transaction(&request)?;
             self.begin();
-            return self.command(request, text_bytes, false).await;
+            return self.command(request, footprint, false).await;
         };
         if portal.finished {
             message::put_complete(&mut self.client.output, "SELECT 0");
@@ -600,7 +613,7 @@ impl Connection {
                 // Table functions take their arguments during planning.
                 let mut bound = statement.as_ref().clone();
                 parameter::bind_in_table_functions(&mut bound, &values)?;
-                let plan = self.planned(&Arc::new(bound), text_bytes).await?;
+                let plan = self.planned(&Arc::new(bound), footprint).await?;
                 let values = if plan.parameters.is_empty() { Vec::new() } else { values };
                 self.start(&plan, &values, formats, deadline).await?
             }

@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 
 use super::result::Running;
 use crate::query::Plan;
+use crate::sql::footprint::Footprint;
 use crate::wire::message::Formats;
 
 /// A parsed statement.
@@ -14,6 +15,7 @@ pub(super) struct PreparedStatement {
     pub(super) sql: String,
     /// Parsed statement; `None` for an empty text.
     pub(super) statement: Option<Arc<Statement>>,
+    pub(super) footprint: Footprint,
     /// Plan, for statements that return rows.
     pub(super) plan: Option<Arc<Plan>>,
     /// Parameter types given by the client; 0 for those it left open.
@@ -23,7 +25,8 @@ pub(super) struct PreparedStatement {
 impl PreparedStatement {
     /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.sql.len() + self.given.len() * 4 + self.plan.as_ref().map_or(4_096, |plan| plan.weight)
+        let plan = self.plan.as_ref().map_or(4_096 + self.footprint.tree_bytes, |plan| plan.weight);
+        self.sql.len() + self.given.len() * 4 + plan
     }
 }
 

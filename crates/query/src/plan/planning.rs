@@ -17,7 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::error::{QueryError, sqlstate};
 use crate::running::fair::{Account, Place, Places};
+use crate::running::memory::{Share, SharedMemory};
 use crate::sql::constant;
+use crate::sql::footprint::Footprint;
 
 /// Stack size of a planning thread, in bytes. Only the used part takes memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -25,13 +27,14 @@ const STACK_BYTES: usize = 256 << 20;
 const SMALL_TURNS: usize = 8;
 /// Maximum large statements planned concurrently.
 const LARGE_TURNS: usize = 1;
-/// Maximum concurrent steps that took longer than [`SHORT_TIME`]. Further ones keep their place as a small or large
-/// one.
+/// Maximum concurrent small steps that took longer than [`SHORT_TIME`]. Further ones keep their place.
 const LONG_TURNS: usize = 3;
-/// Time after which a step counts as long and gives up its place.
+/// Time after which a small step counts as long and gives up its place.
 const SHORT_TIME: Duration = Duration::from_millis(25);
-/// Maximum text of a small statement, in bytes.
-const SMALL_BYTES: usize = 16 << 10;
+/// Maximum memory of planning a small statement, in bytes. That of larger ones counts as memory of queries.
+const SMALL_BYTES: usize = 6 << 20;
+/// Maximum share of the memory of queries that planning counts, so that the largest statement can be planned.
+const MEMORY_SHARE: usize = 2;
 /// Maximum time for one step of parsing or planning.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum abandoned threads that gave up their turn. Further ones keep it.
@@ -48,6 +51,7 @@ pub(crate) struct Planning {
     small: Arc<Places>,
     large: Arc<Places>,
     long: Arc<Places>,
+    memory: Arc<SharedMemory>,
     workers: Arc<Workers>,
 }
 
@@ -59,43 +63,48 @@ struct Workers {
 }
 
 impl Planning {
-    /// Creates a runner whose threads have this niceness.
-    pub(crate) fn new(niceness: i32) -> Planning {
+    /// Creates a runner whose threads have this niceness, and whose memory counts as that of queries.
+    pub(crate) fn new(niceness: i32, memory: Arc<SharedMemory>) -> Planning {
         let workers =
             Workers { niceness, next: AtomicU64::new(0), idle: Mutex::default(), left_behind: Mutex::default() };
         Planning {
             small: Places::new(SMALL_TURNS),
             large: Places::new(LARGE_TURNS),
             long: Places::new(LONG_TURNS),
+            memory,
             workers: Arc::new(workers),
         }
     }
 
-    /// Runs one step of a session for a statement of `text_bytes` bytes. Dropping the future raises the flag passed to
-    /// the step.
+    /// Runs one step of a session for a statement. Dropping the future raises the flag passed to the step.
     ///
     /// # Errors
-    /// If the step fails, takes too long or panics.
+    /// If the step fails, takes too long or panics, or there is not enough memory for it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         account: &Arc<Account>,
-        text_bytes: usize,
+        footprint: Footprint,
         step: impl FnOnce(&Arc<AtomicBool>) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
-        let lane = if text_bytes <= SMALL_BYTES { &self.small } else { &self.large };
+        let is_small = footprint.working_bytes <= SMALL_BYTES;
+        let mut share = Share::new(self.memory.clone(), SMALL_BYTES);
+        self.hold(&mut share, footprint.tree_bytes)?;
+        let lane = if is_small { &self.small } else { &self.large };
         let place = lane.take(account).await;
-        let turn = Arc::new(PlanningTurn { place: Mutex::new(Some(place)), workers: self.workers.clone() });
+        self.hold(&mut share, footprint.tree_bytes.saturating_add(footprint.working_bytes))?;
+        let turn = Arc::new(PlanningTurn { place: Mutex::new(Some(place)), is_small, workers: self.workers.clone() });
         let stopped = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = oneshot::channel();
         let (held, flag) = (turn.clone(), stopped.clone());
         let job = move || {
             let result = catch_unwind(AssertUnwindSafe(|| constant::planning(|| step(&flag))));
+            drop(share);
             held.done();
             // A client that has disconnected needs no answer.
             let _ = sender.send(result);
         };
         self.workers
-            .start(Box::new(job), text_bytes <= SMALL_BYTES)
+            .start(Box::new(job), is_small)
             .map_err(|e| QueryError::new(sqlstate::OUT_OF_MEMORY, format!("no thread to plan the statement: {e}")))?;
         let mut waiting = PlanRequest { stopped, turn, done: false };
         let result = tokio::time::timeout(STEP_TIMEOUT, async {
@@ -107,7 +116,7 @@ impl Planning {
             tokio::select! {
                 biased;
                 result = &mut receiver => return result,
-                place = become_long => waiting.turn.change(place),
+                place = become_long, if is_small => waiting.turn.change(place),
             }
             receiver.await
         })
@@ -122,6 +131,16 @@ impl Planning {
             )),
         }
     }
+
+    fn hold(&self, share: &mut Share, bytes: usize) -> Result<(), QueryError> {
+        let counted = bytes.min(self.memory.bytes_max() / MEMORY_SHARE);
+        if share.try_resize(counted) { Ok(()) } else { Err(no_memory(bytes)) }
+    }
+}
+
+fn no_memory(bytes: usize) -> QueryError {
+    let text = format!("no room to plan a statement of about {} MiB beside what other queries hold", bytes >> 20);
+    QueryError::new(sqlstate::OUT_OF_MEMORY, text).with_hint("Try again, or ask a shorter question.")
 }
 
 fn defect() -> QueryError {
@@ -132,6 +151,7 @@ fn defect() -> QueryError {
 /// A turn to plan, held by the thread, or given up when the thread is abandoned.
 struct PlanningTurn {
     place: Mutex<Option<Place>>,
+    is_small: bool,
     workers: Arc<Workers>,
 }
 
@@ -152,8 +172,11 @@ impl PlanningTurn {
         drop(before);
     }
 
-    /// Releases the turn of an abandoned thread, unless there are too many such threads.
+    /// Releases the turn of an abandoned thread, unless there are too many such threads or its statement is large.
     fn leave_behind(&self) {
+        if !self.is_small {
+            return;
+        }
         let (mut held, mut left_behind) = (self.place.lock(), self.workers.left_behind.lock());
         let place = if *left_behind < LEFT_BEHIND_MAX { held.take() } else { None };
         *left_behind += usize::from(place.is_some());
@@ -228,22 +251,24 @@ impl Workers {
 mod tests {
     use super::*;
 
+    const SMALL: Footprint = Footprint { tree_bytes: 1, working_bytes: 1 };
+
     #[tokio::test]
     async fn a_step_that_panics_is_an_error_and_the_next_one_runs() {
-        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
-        let panicked = planning.run::<()>(&account, 1, |_| panic!("a defect")).await;
+        let (planning, account) = (Planning::new(0, SharedMemory::new(16 << 20)), Arc::new(Account::default()));
+        let panicked = planning.run::<()>(&account, SMALL, |_| panic!("a defect")).await;
         assert_eq!(panicked.unwrap_err().sqlstate, "XX000");
-        assert_eq!(planning.run(&account, 1, |_| Ok(7)).await, Ok(7));
+        assert_eq!(planning.run(&account, SMALL, |_| Ok(7)).await, Ok(7));
     }
 
     #[tokio::test]
     async fn steps_that_nobody_waits_for_are_stopped_and_do_not_keep_others_out() {
-        let (planning, account) = (Planning::new(0), Arc::new(Account::default()));
+        let (planning, account) = (Planning::new(0, SharedMemory::new(16 << 20)), Arc::new(Account::default()));
         let (ended, mut ends) = tokio::sync::mpsc::unbounded_channel();
         for _ in 0..LEFT_BEHIND_MAX {
             let (begun, mut begin) = tokio::sync::mpsc::unbounded_channel();
             let ended = ended.clone();
-            let step = planning.run(&account, 1, move |stopped| {
+            let step = planning.run(&account, SMALL, move |stopped| {
                 let _ = begun.send(());
                 while !stopped.load(Ordering::Relaxed) {
                     std::thread::yield_now();
@@ -256,16 +281,17 @@ mod tests {
                 _ = begin.recv() => {}
             }
         }
-        assert_eq!(planning.run(&account, 1, |_| Ok(1)).await, Ok(1));
+        assert_eq!(planning.run(&account, SMALL, |_| Ok(1)).await, Ok(1));
         for _ in 0..LEFT_BEHIND_MAX {
             ends.recv().await.unwrap();
         }
-        assert_eq!(planning.run(&account, 1, |_| Ok(2)).await, Ok(2));
+        assert_eq!(planning.run(&account, SMALL, |_| Ok(2)).await, Ok(2));
     }
 
     #[tokio::test]
     async fn long_steps_do_not_keep_short_ones_out() {
-        let (planning, account) = (Arc::new(Planning::new(0)), Arc::new(Account::default()));
+        let (planning, account) =
+            (Arc::new(Planning::new(0, SharedMemory::new(16 << 20))), Arc::new(Account::default()));
         let end = Arc::new(AtomicBool::new(false));
         let long: Vec<_> = (0..LONG_TURNS)
             .map(|_| {
@@ -277,17 +303,53 @@ mod tests {
                         }
                         Ok(())
                     };
-                    planning.run(&account, 1, step).await
+                    planning.run(&account, SMALL, step).await
                 })
             })
             .collect();
         tokio::task::yield_now().await;
         let modest = Arc::new(Account::default());
-        assert_eq!(planning.run(&modest, 1, |_| Ok(1)).await, Ok(1));
+        assert_eq!(planning.run(&modest, SMALL, |_| Ok(1)).await, Ok(1));
         end.store(true, Ordering::Relaxed);
         for one in long {
             assert_eq!(one.await.unwrap(), Ok(()));
         }
-        assert_eq!(planning.run(&modest, 1, |_| Ok(2)).await, Ok(2));
+        assert_eq!(planning.run(&modest, SMALL, |_| Ok(2)).await, Ok(2));
+    }
+
+    #[tokio::test]
+    async fn large_statements_are_planned_one_after_the_other_and_count() {
+        let memory = SharedMemory::new(40 << 20);
+        let (planning, account) = (Arc::new(Planning::new(0, memory.clone())), Arc::new(Account::default()));
+        let large = Footprint { tree_bytes: 1 << 20, working_bytes: 100 << 20 };
+        let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (finish, finished) = std::sync::mpsc::channel::<()>();
+        let run = |planning: Arc<Planning>, account: Arc<Account>, step: Box<dyn FnOnce() + Send>| {
+            tokio::spawn(async move { planning.run(&account, large, move |_| Ok(step())).await })
+        };
+        let (began_first, began_second) = (began.clone(), began);
+        let first = Box::new(move || {
+            let _ = began_first.send(1);
+            let _ = finished.recv();
+        });
+        let first = run(planning.clone(), account.clone(), first);
+        assert_eq!(begun.recv().await, Some(1));
+        // At most half of the memory, less what is free.
+        assert!(!memory.try_grow((40 << 20) - (20 << 20) + SMALL_BYTES + 1));
+        first.abort();
+        let told = move || {
+            let _ = began_second.send(2);
+        };
+        let second = run(planning.clone(), account.clone(), Box::new(told));
+        // A small one does not wait for them; the second waits for the first, which nobody waits for.
+        assert_eq!(planning.run(&account, SMALL, |_| Ok(3)).await, Ok(3));
+        assert!(begun.try_recv().is_err());
+        finish.send(()).unwrap();
+        assert_eq!(second.await.unwrap(), Ok(()));
+        assert_eq!(begun.recv().await, Some(2));
+        assert!(memory.try_grow(40 << 20));
+        let error = planning.run(&account, large, |_| Ok(4)).await.unwrap_err();
+        assert_eq!(error.sqlstate, sqlstate::OUT_OF_MEMORY);
+        assert_eq!(planning.run(&account, SMALL, |_| Ok(5)).await, Ok(5));
     }
 }

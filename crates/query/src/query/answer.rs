@@ -218,7 +218,7 @@ fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> R
 
 /// Plans the single statement of a text, and caches the plan.
 async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> {
-    let mut statements = session.parse(sql).await?;
+    let (mut statements, footprint) = session.parse(sql).await?;
     let statement = match (statements.pop(), statements.is_empty()) {
         (Some(statement), true) => statement,
         (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
@@ -228,7 +228,7 @@ async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> 
         return Err(statement::refusal(&statement));
     }
     let statement = Arc::new(statement);
-    let plan = session.plan(statement.clone(), sql.len()).await?;
+    let plan = session.plan(statement.clone(), footprint).await?;
     session.query.inner.plans.put(sql, &statement, &plan);
     Ok(plan)
 }

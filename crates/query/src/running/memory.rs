@@ -39,11 +39,15 @@ impl SharedMemory {
         Arc::new(SharedMemory { bytes_max, used: AtomicUsize::new(0) })
     }
 
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     fn grow(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn try_grow(&self, bytes: usize) -> bool {
+    pub(crate) fn try_grow(&self, bytes: usize) -> bool {
         let grown = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
     }

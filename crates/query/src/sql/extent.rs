@@ -15,16 +15,24 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::footprint::is_query;
 use crate::sql::walk::{Step, Visitor, walk};
 
 /// Maximum tokens of the statements in one text.
 const TOKENS_MAX: usize = 65_536;
 /// Maximum statements in one text.
 const STATEMENTS_MAX: usize = 1_000;
+/// Maximum queries of the statements in one text.
+const TEXT_QUERIES_MAX: usize = 2_000;
 /// Maximum nested operators: in a chain, and in those around it.
 const CHAIN_MAX: usize = 1_500;
-/// Maximum queries of a statement: set operations and subqueries, with common tables counted once per use.
+/// Maximum queries of a statement: set operations and subqueries, as written, and with common tables counted once per
+/// use.
 const QUERIES_MAX: u64 = 600;
+/// Maximum queries inside each other, with those in common tables.
+const DEPTH_MAX: u64 = 100;
+/// Maximum columns that a SELECT lists.
+const COLUMNS_MAX: usize = 10_000;
 /// Maximum tables of a statement, with those in common tables counted once per use.
 const TABLES_MAX: u64 = 600;
 /// Maximum tables of one FROM, because each join holds the columns of all tables before it.
@@ -37,8 +45,6 @@ const EXPRESSIONS_MAX: u64 = 200_000;
 /// Maximum grouping sets of a GROUP BY with CUBE, ROLLUP and GROUPING SETS.
 const GROUPING_SETS_MAX: u64 = 1_000;
 
-/// Approximate bytes of a parsed statement per byte of its text.
-const TEXT_WEIGHT: usize = 40;
 /// Approximate bytes of a plan's node, of one of its columns, and of an expression.
 const NODE_BYTES: usize = 1_024;
 const COLUMN_BYTES: usize = 100;
@@ -49,17 +55,30 @@ pub(crate) fn beyond(what: &str, count: impl std::fmt::Display, most: impl std::
     QueryError::new(sqlstate::TOO_COMPLEX, format!("{count} {what}, at most {most}"))
 }
 
+/// Checks the number of tokens, all or those of a text's beginning.
+///
+/// # Errors
+/// If there are too many.
+pub(crate) fn check_number(tokens: usize) -> Result<(), QueryError> {
+    if tokens > TOKENS_MAX {
+        return Err(beyond("words and signs in a statement", tokens, TOKENS_MAX));
+    }
+    Ok(())
+}
+
 /// Checks tokens before they are parsed.
 ///
 /// # Errors
 /// If there are too many tokens or statements, or operators nest too deeply.
 pub(crate) fn check_tokens(tokens: &[Token]) -> Result<(), QueryError> {
-    if tokens.len() > TOKENS_MAX {
-        return Err(beyond("words and signs in a statement", tokens.len(), TOKENS_MAX));
-    }
+    check_number(tokens.len())?;
     let statements = tokens.iter().filter(|token| matches!(token, Token::SemiColon)).count();
     if statements > STATEMENTS_MAX {
         return Err(beyond("statements in one message", statements, STATEMENTS_MAX));
+    }
+    let queries = tokens.iter().filter(|token| is_query(token)).count();
+    if queries > TEXT_QUERIES_MAX {
+        return Err(beyond("queries in one message", queries, TEXT_QUERIES_MAX));
     }
     let chain = longest_chain(tokens);
     if chain > CHAIN_MAX {
@@ -107,7 +126,7 @@ impl Chain {
 
 /// Returns the maximum number of nested operators: those of a token's chain, and of the chains around its brackets. At
 /// least a third of the depth of the tree.
-fn longest_chain(tokens: &[Token]) -> usize {
+pub(crate) fn longest_chain(tokens: &[Token]) -> usize {
     let (mut outer, mut around, mut longest, mut chain) = (Vec::new(), 0, 0_usize, Chain::default());
     for token in tokens {
         match token {
@@ -161,12 +180,16 @@ fn is_operator_word(keyword: Keyword) -> bool {
     )
 }
 
-/// Checks a parsed statement.
+/// Checks a parsed statement, and returns its extent.
 ///
 /// # Errors
 /// If it has too many tables, queries or expressions after its common tables are inlined.
-pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
-    walk(statement, &mut Counting { open: vec![Open::default()], bodies: HashMap::new() })
+pub(crate) fn check_statement(statement: &mut Statement) -> Result<Extent, QueryError> {
+    let mut counting = Counting { open: vec![Open::default()], bodies: HashMap::new(), written: 0 };
+    walk(statement, &mut counting)?;
+    let mut extent = counting.open.pop().map(|open| open.extent).unwrap_or_default();
+    extent.written = counting.written;
+    Ok(extent)
 }
 
 /// Checks the joins of a statement against the columns of its widest table: each join holds those of all tables before
@@ -192,9 +215,9 @@ pub(crate) fn check_joins(statement: &mut Statement, columns: usize) -> Result<(
     Ok(())
 }
 
-/// Estimates the memory of a plan with its statement, in bytes.
-pub(crate) fn weight(plan: &LogicalPlan, text_bytes: usize) -> Result<usize, QueryError> {
-    let mut weight = text_bytes * TEXT_WEIGHT;
+/// Estimates the memory of a plan with its statement of `tree_bytes`, in bytes.
+pub(crate) fn weight(plan: &LogicalPlan, tree_bytes: usize) -> Result<usize, QueryError> {
+    let mut weight = tree_bytes;
     plan.apply_with_subqueries(|node| {
         weight += NODE_BYTES + node.schema().fields().len() * COLUMN_BYTES;
         node.apply_expressions(|expr| {
@@ -209,10 +232,14 @@ pub(crate) fn weight(plan: &LogicalPlan, text_bytes: usize) -> Result<usize, Que
 
 /// Extent of a query with everything that it uses.
 #[derive(Clone, Copy, Debug, Default)]
-struct Extent {
-    queries: u64,
-    tables: u64,
+pub(crate) struct Extent {
+    pub(crate) queries: u64,
+    pub(crate) tables: u64,
     expressions: u64,
+    /// Queries inside each other.
+    pub(crate) depth: u64,
+    /// Queries as written, used or not.
+    pub(crate) written: u64,
 }
 
 impl Extent {
@@ -220,11 +247,13 @@ impl Extent {
         self.queries = self.queries.saturating_add(more.queries);
         self.tables = self.tables.saturating_add(more.tables);
         self.expressions = self.expressions.saturating_add(more.expressions);
+        self.depth = self.depth.max(more.depth);
         let hint = "A common table counts once for each use.";
         for (what, count, most) in [
             ("queries in one statement", self.queries, QUERIES_MAX),
             ("tables in one statement", self.tables, TABLES_MAX),
             ("expressions in one statement", self.expressions, EXPRESSIONS_MAX),
+            ("queries inside each other", self.depth, DEPTH_MAX),
         ] {
             if count > most {
                 return Err(beyond(what, count, most).with_hint(hint));
@@ -245,6 +274,8 @@ struct Counting {
     open: Vec<Open>,
     /// Names of common tables, by the address of their queries.
     bodies: HashMap<usize, String>,
+    /// Queries as written.
+    written: u64,
 }
 
 impl Counting {
@@ -260,6 +291,19 @@ impl Counting {
         let name = part.as_ident()?.value.to_lowercase();
         self.open.iter().rev().find_map(|open| open.commons.get(&name)).copied()
     }
+}
+
+/// Returns the maximum number of columns that a SELECT of a body lists.
+fn listed_columns(body: &SetExpr) -> usize {
+    let (mut most, mut rest) = (0, vec![body]);
+    while let Some(body) = rest.pop() {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
+            SetExpr::Select(select) => most = most.max(select.projection.len()),
+            _ => {}
+        }
+    }
+    most
 }
 
 fn place_of(query: &Query) -> usize {
@@ -323,15 +367,25 @@ impl Visitor for Counting {
         if joined > JOINS_MAX {
             return ControlFlow::Break(beyond("tables joined in one query", joined, JOINS_MAX));
         }
+        let columns = listed_columns(&query.body);
+        if columns > COLUMNS_MAX {
+            return ControlFlow::Break(beyond("columns in one SELECT", columns, COLUMNS_MAX));
+        }
+        self.written += queries.max(1);
+        if self.written > QUERIES_MAX {
+            return ControlFlow::Break(beyond("queries in one statement", self.written, QUERIES_MAX));
+        }
         self.add(Extent { queries: queries.max(1), ..Extent::default() })
     }
 
     fn after_query(&mut self, query: &mut Query) -> Step {
-        let Some(done) = self.open.pop() else { return ControlFlow::Continue(()) };
+        let Some(mut done) = self.open.pop() else { return ControlFlow::Continue(()) };
+        done.extent.depth += 1;
         match self.bodies.remove(&place_of(query)) {
             // Counted where it is used.
             Some(name) => {
                 if let Some(open) = self.open.last_mut() {
+                    open.extent.depth = open.extent.depth.max(done.extent.depth);
                     open.commons.insert(name, done.extent);
                 }
                 ControlFlow::Continue(())
@@ -370,7 +424,7 @@ mod tests {
 
     fn check(sql: &str) -> Result<(), QueryError> {
         let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
-        statements.iter_mut().try_for_each(check_statement)
+        statements.iter_mut().try_for_each(|statement| check_statement(statement).map(drop))
     }
 
     #[test]
@@ -399,6 +453,25 @@ mod tests {
             assert_eq!(check(&doubling(count)).unwrap_err().sqlstate, "54001");
         }
         check("with a as (select 1 x) select * from a, a b, a c").unwrap();
+    }
+
+    #[test]
+    fn common_tables_count_if_nothing_uses_them_and_nest() {
+        let common = |count: usize, body: fn(usize) -> String, last: &str| {
+            let mut sql = String::from("with t0 as (select 1 x)");
+            (1..=count).for_each(|n| sql += &format!(", t{n} as ({})", body(n - 1)));
+            format!("{sql} {last}")
+        };
+        check(&common(500, |_| "select 1 x".to_owned(), "select 1")).unwrap();
+        assert_eq!(check(&common(600, |_| "select 1 x".to_owned(), "select 1")).unwrap_err().sqlstate, "54001");
+        for last in ["select 1", "select * from t90"] {
+            check(&common(90, |n| format!("select x from t{n}"), last)).unwrap();
+        }
+        for last in ["select 1", "select * from t110"] {
+            let error = check(&common(110, |n| format!("select x from t{n}"), last)).unwrap_err();
+            assert!(error.message.contains("queries inside each other"), "{}", error.message);
+        }
+        assert_eq!(check(&format!("select 1{}", ", 1".repeat(10_000))).unwrap_err().sqlstate, "54001");
     }
 
     #[test]

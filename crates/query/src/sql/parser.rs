@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser as SqlParser;
-use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer, TokenizerError};
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use datafusion_pg_catalog::sql::rules::{
     CurrentUserVariableToSessionUserFunctionCall, FixArrayLiteral, FixVersionColumnName, PrependUnqualifiedPgTableName,
@@ -20,11 +20,14 @@ use datafusion_pg_catalog::sql::rules::{
 use crate::error::{QueryError, sqlstate};
 use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
+use crate::sql::footprint::Footprint;
 use crate::sql::signs;
 use crate::sql::walk::{Step, Visitor, walk, walk_query};
 
 /// Maximum text accepted, in bytes.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
+/// Text split into tokens before their number is checked, in bytes.
+const SPLIT_BYTES: usize = 256 << 10;
 
 /// Parser of the statements that clients send.
 pub(crate) struct Parser {
@@ -54,16 +57,18 @@ impl Parser {
         }
     }
 
-    /// Parses a text into statements. Needs a large stack, like all code that handles statements.
+    /// Parses the tokens of a text into statements; returns them with the memory of the largest. Needs a large stack,
+    /// like all code that handles statements.
     ///
     /// # Errors
     /// If the text is not SQL, or exceeds a limit.
-    pub(crate) fn parse(&self, sql: &str, stopped: &Arc<AtomicBool>) -> Result<Vec<Statement>, QueryError> {
-        if sql.len() > STATEMENT_BYTES_MAX {
-            return Err(extent::beyond("bytes of a statement", sql.len(), STATEMENT_BYTES_MAX));
-        }
-        let tokens = tokens(sql)?;
-        extent::check_tokens(&tokens)?;
+    pub(crate) fn parse(
+        &self,
+        sql: &str,
+        tokens: Tokens,
+        stopped: &Arc<AtomicBool>,
+    ) -> Result<(Vec<Statement>, Footprint), QueryError> {
+        let Tokens { tokens, footprint } = tokens;
         let names_catalog = tokens.iter().any(names_catalog);
         let dialect = BoundedDialect::new(tokens.len(), stopped.clone());
         let spanned = tokens.into_iter().map(|token| TokenWithSpan { token, span: Span::empty() }).collect();
@@ -73,8 +78,9 @@ impl Parser {
             return Err(QueryError::new(sqlstate::TOO_COMPLEX, text));
         }
         let mut statements = parsed?;
+        let mut largest = footprint;
         for statement in &mut statements {
-            extent::check_statement(statement)?;
+            largest = largest.max(footprint.with(&extent::check_statement(statement)?));
         }
         let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
         if names_catalog {
@@ -88,13 +94,13 @@ impl Parser {
                 walk(statement, &mut WithoutAliases)?;
             }
             if replaced != by_rules {
-                return Ok(replaced);
+                return Ok((replaced, largest));
             }
         }
         for statement in &mut statements {
             walk(statement, &mut CatalogSubqueries)?;
         }
-        Ok(statements.into_iter().map(|s| self.after_subqueries.rewrite(s)).collect())
+        Ok((statements.into_iter().map(|s| self.after_subqueries.rewrite(s)).collect(), largest))
     }
 
     fn before_subqueries(&self, statement: Statement) -> Statement {
@@ -102,23 +108,49 @@ impl Parser {
     }
 }
 
-/// Returns the significant tokens. `ABORT` is replaced by its synonym `ROLLBACK`.
-fn tokens(sql: &str) -> Result<Vec<Token>, QueryError> {
-    let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
-    let mut tokens = Tokenizer::new(&dialect, sql)
-        .tokenize()
-        .map_err(|error| QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {error}")))?;
-    tokens.retain(|token| !matches!(token, Token::Whitespace(_)));
-    if tokens.iter().any(|token| matches!(token, Token::CustomBinaryOperator(_))) {
-        tokens = tokens.into_iter().flat_map(signs::apart).collect();
-    }
-    tokens.shrink_to_fit();
-    for token in &mut tokens {
-        if matches!(token, Token::Word(word) if word.keyword == Keyword::ABORT) {
-            *token = Token::make_keyword("ROLLBACK");
+/// Tokens of a text, with the memory that parsing them takes.
+pub(crate) struct Tokens {
+    tokens: Vec<Token>,
+    pub(crate) footprint: Footprint,
+}
+
+impl Tokens {
+    /// Splits a text into its significant tokens. `ABORT` is replaced by its synonym `ROLLBACK`.
+    ///
+    /// # Errors
+    /// If the text is not SQL, or exceeds a limit.
+    pub(crate) fn of(sql: &str) -> Result<Tokens, QueryError> {
+        if sql.len() > STATEMENT_BYTES_MAX {
+            return Err(extent::beyond("bytes of a statement", sql.len(), STATEMENT_BYTES_MAX));
         }
+        // A text with too many tokens is recognised by its beginning, before all of them take memory.
+        for end in (SPLIT_BYTES..sql.len()).step_by(SPLIT_BYTES) {
+            let (tokens, _) = split(&sql[..sql.floor_char_boundary(end)]);
+            extent::check_number(tokens.len())?;
+        }
+        let (mut tokens, ended) = split(sql);
+        ended.map_err(|error| QueryError::new(sqlstate::SYNTAX_ERROR, format!("syntax error: {error}")))?;
+        if tokens.iter().any(|token| matches!(token, Token::CustomBinaryOperator(_))) {
+            tokens = tokens.into_iter().flat_map(signs::apart).collect();
+        }
+        for token in &mut tokens {
+            if matches!(token, Token::Word(word) if word.keyword == Keyword::ABORT) {
+                *token = Token::make_keyword("ROLLBACK");
+            }
+        }
+        extent::check_tokens(&tokens)?;
+        let footprint = Footprint::of_tokens(&tokens, sql.len());
+        Ok(Tokens { tokens, footprint })
     }
-    Ok(tokens)
+}
+
+/// Returns the significant tokens up to the end or the first error.
+fn split(sql: &str) -> (Vec<Token>, Result<(), TokenizerError>) {
+    let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
+    let mut tokens = Vec::new();
+    let ended = Tokenizer::new(&dialect, sql).tokenize_with_location_into_buf(&mut tokens);
+    let significant = tokens.into_iter().map(|token| token.token);
+    (significant.filter(|token| !matches!(token, Token::Whitespace(_))).collect(), ended)
 }
 
 /// Reports whether a token names a PostgreSQL catalog, as in queries of clients.
