@@ -28,6 +28,7 @@ mod reduction;
 mod refusing;
 mod retention;
 mod scale;
+mod sealing;
 mod settle;
 mod sparse;
 mod state;

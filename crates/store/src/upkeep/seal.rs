@@ -4,10 +4,10 @@
 //! ```text
 //!  open chunks ─> encode ─> write group in memory ─> [write, sync] ─> index ─> chunks are dropped
 //! ```
-//! Invariants: only committed rows are sealed. A row is dropped from memory after its block is synced and
-//! listed. The log's tail passes a row after that, and after a checkpoint that says so.
+//! Invariants: only committed rows are sealed, those of a stream in their order. A row is dropped from memory after its
+//! block is synced and listed. The log's tail passes a row after that, and after a checkpoint that says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -116,13 +116,19 @@ impl Sealer {
         let mut pressed = false;
         if cells < SLICE_CELLS {
             let mut few: BTreeMap<Group, Vec<SealedRows>> = BTreeMap::new();
+            let mut waiting = HashSet::new();
             for id in self.oldest(engine, |position| position < floor || over, MIXED_STREAMS) {
+                // The rows of a stream are put in their order: none before those that wait for the mixed block.
+                if waiting.contains(&id) {
+                    continue;
+                }
                 let Some(taken) = self.take_rows(engine, id, 1, usize::MAX) else { continue };
                 pressed = true;
                 if taken.has_block(block_rows_min) {
                     cells += self.encode_block(engine, taken)?;
                 } else {
                     cells += taken.cells() + 16;
+                    waiting.insert(id);
                     few.entry(taken.group).or_default().push(taken);
                 }
                 if cells >= SLICE_CELLS {
@@ -442,7 +448,8 @@ impl Sealer {
         let mut few: BTreeMap<Group, Vec<SealedRows>> = BTreeMap::new();
         for id in 0..streams {
             while let Some(taken) = self.take_rows(engine, id, 1, usize::MAX) {
-                if taken.has_block(CLOSE_ROWS_MIN) {
+                // Further rows are put after these, which therefore do not wait for a mixed block.
+                if taken.has_block(CLOSE_ROWS_MIN) || taken.left > 0 {
                     self.encode_block(engine, taken)?;
                 } else {
                     let group = taken.group;

@@ -247,6 +247,11 @@ impl Sealer {
         let end = block.end_row();
         let channels = slot.stream.load().layout.channels.len();
         let open = slot.open.load_full();
+        debug_assert!(
+            open.chunks.iter().all(|chunk| chunk.end_row() > end || chunk.first_row >= block.first_row),
+            "rows of stream {id} below {} would leave memory without a block",
+            block.first_row
+        );
         let mut valued = vec![false; channels];
         for chunk in open.chunks.iter().filter(|c| c.end_row() <= end) {
             chunk.mark_valued(&mut valued);
