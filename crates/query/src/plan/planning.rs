@@ -87,7 +87,7 @@ impl Planning {
         step: impl FnOnce(&Arc<AtomicBool>) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
         let is_small = footprint.working_bytes <= SMALL_BYTES;
-        let mut share = Share::new(self.memory.clone(), SMALL_BYTES);
+        let mut share = Share::new(self.memory.clone(), if is_small { usize::MAX } else { 0 });
         self.hold(&mut share, footprint.tree_bytes)?;
         let lane = if is_small { &self.small } else { &self.large };
         let place = lane.take(account).await;
@@ -334,8 +334,8 @@ mod tests {
         });
         let first = run(planning.clone(), account.clone(), first);
         assert_eq!(begun.recv().await, Some(1));
-        // At most half of the memory, less what is free.
-        assert!(!memory.try_grow((40 << 20) - (20 << 20) + SMALL_BYTES + 1));
+        // At most half of the memory.
+        assert!(!memory.try_grow((20 << 20) + 1));
         first.abort();
         let told = move || {
             let _ = began_second.send(2);

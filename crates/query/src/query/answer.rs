@@ -29,6 +29,8 @@ const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Bytes of an answer that do not count as answer memory.
 const ANSWER_BYTES_FREE: usize = 64 << 10;
 
+/// Bytes for which room is made before a first row, at least.
+const ROW_BYTES: usize = 512;
 /// Width of a row, in bytes, from which memory is reserved before it is written.
 const WIDE_BYTES: usize = 128 << 10;
 /// Maximum rows and bytes between two yields.
@@ -48,12 +50,19 @@ impl SqlAnswer {
         &self.json
     }
 
-    /// Reserves memory for the bytes written, and for `more` bytes.
+    /// Makes room for `more` bytes. While the text is copied to its new place, both places count.
     fn hold(&mut self, more: usize) -> Result<(), QueryError> {
-        let bytes = self.json.capacity().max(self.json.len() + more);
-        if bytes <= self.share.bytes() || self.share.try_resize(bytes) {
-            self.json.reserve(more);
+        let (needed, capacity) = (self.json.len().saturating_add(more), self.json.capacity());
+        if needed <= capacity && (capacity <= self.share.bytes() || self.share.try_resize(capacity)) {
             return Ok(());
+        }
+        for bytes in [needed.max(capacity + capacity / 2), needed] {
+            if bytes > capacity && self.share.try_resize(capacity.saturating_add(bytes)) {
+                self.json.reserve_exact(bytes - self.json.len());
+                // Shrinking always succeeds.
+                let _ = self.share.try_resize(self.json.capacity().min(self.share.bytes()));
+                return Ok(());
+            }
         }
         Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for the answer beside those that are not read yet")
             .with_hint("Ask for fewer rows, or read answers sooner."))
@@ -141,7 +150,7 @@ impl Query {
             json.push('}');
         }
         json.push_str("],\"rows\":[");
-        let (mut count, mut truncated, mut looked) = (0, false, 0);
+        let (mut count, mut truncated, mut looked, mut longest) = (0, false, 0, ROW_BYTES);
         'rows: while let Some(batch) = rows.next().await {
             let batch = batch?;
             let is_wide = Size::of_batch(&batch).widest > WIDE_BYTES;
@@ -160,8 +169,10 @@ impl Query {
                     apart(|| put_row(&mut answer.json, &batch, row, first))?;
                     answer.let_go();
                 } else {
-                    answer.hold(0)?;
+                    answer.hold(2 * longest)?;
+                    let before = answer.json.len();
                     put_row(&mut answer.json, &batch, row, first)?;
+                    longest = longest.max(answer.json.len() - before);
                 }
                 count += 1;
             }

@@ -11,7 +11,7 @@ use crate::sql::extent::{Extent, longest_chain};
 /// Bytes while a text is split into tokens, per byte of text.
 const SPLIT_BYTES: usize = 150;
 /// Bytes of the parsed tree, per token.
-const TREE_TOKEN_BYTES: usize = 200;
+const TREE_TOKEN_BYTES: usize = 300;
 /// Bytes of the parsed tree, per query.
 const TREE_QUERY_BYTES: usize = 10 << 10;
 /// Bytes of planning, per token.
