@@ -1,6 +1,6 @@
 //! Columns of an SQL table: maps streams and layouts to SQL, and store batches to Arrow arrays.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -10,7 +10,8 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use strongback_store::{
-    ArrayType, Batch, CellState, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId, StreamList, Value,
+    ArrayType, Batch, CellState, Channel, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId,
+    StreamList, Value,
 };
 
 use crate::error::QueryError;
@@ -120,73 +121,109 @@ pub(crate) fn floor_micros(time_ns: i64) -> i64 {
     time_ns.div_euclid(1_000)
 }
 
-/// Returns the columns of a table over all its streams: times and sequence, tags, channels.
+/// Returns the columns of a table over all its streams, in the order of their numbers: times and sequence, tags,
+/// channels.
 ///
-/// Channels of one name share a column with a type that holds all of them exactly. If there is none, the later stream's
-/// channel gets the column `name_<type>`, as in the store within a stream. A channel with the name of another stream's
-/// tag becomes `name_field`.
+/// A name belongs to the tag or channel that had it first, so that no later stream changes what a column means. Channels
+/// of one name share a column with a type that holds all of them exactly. If there is none, the later stream's channel
+/// gets the column `name_<type>`, as in the store within a stream. A channel with the name of a tag becomes
+/// `name_field`, a tag with the name of a channel `name_tag`.
 pub(crate) fn table_columns(streams: &[Arc<Stream>]) -> Vec<TableColumn> {
-    use FrameTime::{Receive, Source, Time};
-    let mut columns: Vec<TableColumn> = [
-        ("time", ColumnSource::Micros(Time)),
-        ("time_ns", ColumnSource::Nanos(Time)),
-        ("receive_time", ColumnSource::Micros(Receive)),
-        ("receive_time_ns", ColumnSource::Nanos(Receive)),
-        ("source_time", ColumnSource::Micros(Source)),
-        ("source_time_ns", ColumnSource::Nanos(Source)),
-        ("sequence", ColumnSource::Sequence),
-    ]
-    .into_iter()
-    .map(|(name, source)| TableColumn { name: name.to_owned(), source })
-    .collect();
-    let tags: BTreeSet<&str> = streams.iter().flat_map(|s| s.key.tags.iter().map(|(key, _)| key.as_str())).collect();
-    for tag in &tags {
-        // The store does not accept reserved names as tags. If there is one nevertheless, it stays accessible.
-        let name = if columns.iter().any(|c| c.name == *tag) { format!("{tag}_tag") } else { (*tag).to_owned() };
-        columns.push(TableColumn { name, source: ColumnSource::Tag((*tag).to_owned()) });
-    }
-    let mut by_name: HashMap<String, usize> =
-        columns.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect();
+    let mut naming = Naming::default();
     for stream in streams {
+        stream.key.tags.iter().for_each(|(key, _)| naming.add_tag(key));
         for (index, channel) in stream.layout.channels.iter().enumerate() {
-            let index = ChannelIndex(index as u16);
-            let mut name = channel.name.clone();
-            let mut attempt = 0;
-            loop {
-                match by_name.get(&name).copied() {
-                    None => {
-                        by_name.insert(name.clone(), columns.len());
-                        let indices = vec![(stream.id, index)];
-                        let source = ColumnSource::Channel { channel_type: channel.channel_type, indices };
-                        columns.push(TableColumn { name, source });
-                        break;
+            naming.add_channel(stream.id, ChannelIndex(index as u16), channel);
+        }
+    }
+    naming.columns()
+}
+
+/// Names that are taken, and the columns that have them.
+#[derive(Default)]
+struct Naming<'a> {
+    /// Tags by key, with their names.
+    tags: BTreeMap<&'a str, String>,
+    /// Channels, with their own names if they are `name_field`.
+    channels: Vec<(Option<&'a str>, TableColumn)>,
+    /// Channels by the names of their columns; `None` for tags.
+    taken: HashMap<String, Option<usize>>,
+}
+
+impl<'a> Naming<'a> {
+    fn is_taken(&self, name: &str) -> bool {
+        self.taken.contains_key(name) || FIXED_COLUMNS.iter().any(|(fixed, _)| *fixed == name)
+    }
+
+    fn add_tag(&mut self, key: &'a str) {
+        if self.tags.contains_key(key) {
+            return;
+        }
+        // The store does not accept reserved names as tags. If there is one nevertheless, it stays accessible.
+        let mut name = key.to_owned();
+        for attempt in 1.. {
+            if !self.is_taken(&name) {
+                break;
+            }
+            name = if attempt == 1 { format!("{key}_tag") } else { format!("{key}_tag_{attempt}") };
+        }
+        self.taken.insert(name.clone(), None);
+        self.tags.insert(key, name);
+    }
+
+    fn add_channel(&mut self, stream: StreamId, index: ChannelIndex, channel: &'a Channel) {
+        let (mut name, mut attempt, mut field_of) = (channel.name.clone(), 0, None);
+        loop {
+            match self.taken.get(&name) {
+                None if !self.is_taken(&name) => break,
+                Some(Some(at)) => {
+                    let (of, column) = &mut self.channels[*at];
+                    if let ColumnSource::Channel { channel_type, indices } = &mut column.source
+                        && *of == field_of
+                        && indices.last().is_none_or(|(id, _)| *id != stream)
+                        && let Some(wide) = channel_type.widen(channel.channel_type)
+                    {
+                        *channel_type = wide;
+                        indices.push((stream, index));
+                        return;
                     }
-                    Some(at) => {
-                        if let ColumnSource::Channel { channel_type, indices } = &mut columns[at].source
-                            && indices.last().is_none_or(|(id, _)| *id != stream.id)
-                            && let Some(wide) = channel_type.widen(channel.channel_type)
-                        {
-                            *channel_type = wide;
-                            indices.push((stream.id, index));
-                            break;
-                        }
-                        attempt += 1;
-                        name = match (&columns[at].source, attempt) {
-                            (ColumnSource::Channel { .. }, 1) => {
-                                format!("{}_{}", channel.name, channel.channel_type.suffix())
-                            }
-                            (ColumnSource::Channel { .. }, n) => {
-                                format!("{}_{}_{n}", channel.name, channel.channel_type.suffix())
-                            }
-                            (_, _) => format!("{name}_field"),
-                        };
-                    }
+                    attempt += 1;
+                    let suffix = channel.channel_type.suffix();
+                    name = match attempt {
+                        1 => format!("{}_{suffix}", channel.name),
+                        n => format!("{}_{suffix}_{n}", channel.name),
+                    };
+                }
+                _ => {
+                    field_of = Some(channel.name.as_str());
+                    name = format!("{name}_field");
                 }
             }
         }
+        self.taken.insert(name.clone(), Some(self.channels.len()));
+        let source = ColumnSource::Channel { channel_type: channel.channel_type, indices: vec![(stream, index)] };
+        self.channels.push((field_of, TableColumn { name, source }));
     }
-    columns
+
+    fn columns(self) -> Vec<TableColumn> {
+        let fixed = FIXED_COLUMNS.map(|(name, source)| TableColumn { name: name.to_owned(), source });
+        let tags =
+            self.tags.into_iter().map(|(key, name)| TableColumn { name, source: ColumnSource::Tag(key.to_owned()) });
+        let channels = self.channels.into_iter().map(|(_, column)| column);
+        fixed.into_iter().chain(tags).chain(channels).collect()
+    }
 }
+
+/// Columns of every table.
+const FIXED_COLUMNS: [(&str, ColumnSource); 7] = [
+    ("time", ColumnSource::Micros(FrameTime::Time)),
+    ("time_ns", ColumnSource::Nanos(FrameTime::Time)),
+    ("receive_time", ColumnSource::Micros(FrameTime::Receive)),
+    ("receive_time_ns", ColumnSource::Nanos(FrameTime::Receive)),
+    ("source_time", ColumnSource::Micros(FrameTime::Source)),
+    ("source_time_ns", ColumnSource::Nanos(FrameTime::Source)),
+    ("sequence", ColumnSource::Sequence),
+];
 
 /// Returns the Arrow schema of columns.
 pub(crate) fn table_schema(columns: &[TableColumn]) -> SchemaRef {
@@ -358,4 +395,94 @@ pub(crate) fn tables(streams: &StreamList) -> BTreeMap<String, Vec<Arc<Stream>>>
         }
     }
     tables
+}
+
+#[cfg(test)]
+mod tests {
+    use strongback_store::{ChannelSpec, Clock, Store, StoreOptions, StreamKey, StreamSpec};
+
+    use super::*;
+
+    /// Creates streams of one table, each with its tags and channels, and returns names with their origins after each.
+    fn names(streams: &[(&[&str], &[(&str, ChannelType)])]) -> Vec<Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), StoreOptions { log_bytes: 8 << 20, ..StoreOptions::default() }, 0).unwrap();
+        let mut all = Vec::new();
+        let mut after = Vec::new();
+        for (n, (tags, channels)) in streams.iter().enumerate() {
+            let spec = StreamSpec {
+                key: StreamKey::new("m", tags.iter().map(|tag| ((*tag).to_owned(), n.to_string()))),
+                source: "test".into(),
+                clock: Clock::Receive,
+                expected_period_ns: None,
+                sequence_modulus: None,
+                channels: channels.iter().map(|(name, kind)| ChannelSpec::new(*name, *kind)).collect(),
+            };
+            all.push(store.resolve(&spec, 0).unwrap().0);
+            let origin = |column: &TableColumn| match &column.source {
+                ColumnSource::Tag(tag) => format!("{} tag {tag}", column.name),
+                ColumnSource::Channel { indices, .. } => {
+                    let of = |(id, index): &(StreamId, ChannelIndex)| {
+                        let stream = all.iter().find(|stream| stream.id == *id).unwrap();
+                        format!("{}.{}", id.0, stream.layout.channels[usize::from(index.0)].name)
+                    };
+                    format!("{} {}", column.name, indices.iter().map(of).collect::<Vec<_>>().join(" "))
+                }
+                _ => column.name.clone(),
+            };
+            after.push(table_columns(&all).iter().skip(FIXED_COLUMNS.len()).map(origin).collect());
+        }
+        let first = all[0].id.0;
+        assert!(all.iter().enumerate().all(|(n, stream)| stream.id.0 == first + n as u32));
+        after
+    }
+
+    #[test]
+    fn a_name_belongs_to_what_had_it_first() {
+        use ChannelType::{F64, I64, String};
+        let after = names(&[
+            (&[], &[("u", I64), ("u_field", I64)]),
+            (&["u"], &[("x", I64)]),
+            (&["x_tag", "x"], &[("u_field", F64), ("u", String)]),
+            (&["u"], &[("u_tag", F64)]),
+        ]);
+        let first =
+            |n: usize| after[n].iter().map(|name| name.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(first(0), ["u", "u_field"]);
+        assert_eq!(first(1), ["u_tag", "u", "u_field", "x"]);
+        assert_eq!(first(2), ["u_tag", "x_tag", "x_tag_tag", "u", "u_field", "x", "u_field_f64", "u_string"]);
+        assert_eq!(first(3).last().unwrap(), "u_tag_field");
+    }
+
+    #[test]
+    fn what_a_name_means_stays_whatever_streams_come() {
+        use ChannelType::{F64, I64, String};
+        let mut random = fastrand::Rng::with_seed(7);
+        let pool = ["u", "u_field", "u_tag", "u_string", "u_field_field", "u_i64", "u_f64", "v"];
+        for _ in 0..300 {
+            let mut streams: Vec<(Vec<&str>, Vec<(&str, ChannelType)>)> = Vec::new();
+            for n in 0..random.usize(1..6) {
+                let mut names = pool;
+                random.shuffle(&mut names);
+                let (tags, channels) = (random.usize(usize::from(n > 0)..3), random.usize(1..4));
+                let kind =
+                    |name: &&'static str, random: &mut fastrand::Rng| (*name, [F64, I64, String][random.usize(..3)]);
+                let channels = names[4..4 + channels].iter().map(|name| kind(name, &mut random)).collect();
+                streams.push((names[..tags].to_vec(), channels));
+            }
+            let given: Vec<(&[&str], &[(&str, ChannelType)])> = streams.iter().map(|(t, c)| (&t[..], &c[..])).collect();
+            let after = names(&given);
+            for (before, now) in after.iter().zip(&after[1..]) {
+                for column in before {
+                    let is_same = |other: &str| other == column || other.starts_with(&format!("{column} "));
+                    assert!(now.iter().any(|other| is_same(other)), "{column} of {before:?} in {now:?} of {streams:?}");
+                }
+            }
+            let last = after.last().unwrap();
+            let mut names: Vec<&str> = last.iter().map(|name| name.split(' ').next().unwrap()).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), last.len(), "{last:?}");
+        }
+    }
 }
