@@ -3,11 +3,13 @@
 //! Members of objects are leaves, named by their path. Their types come from the schema (`jsonschema`) if there is one,
 //! and otherwise from the first value, with numbers as `f64`. Values of another type get a separate leaf with the same
 //! name, which becomes a second column. An array of numbers or Booleans is one leaf; of other arrays, the first
-//! [`ELEMENTS_MAX`] elements have leaves. `null` is no value.
+//! [`ELEMENTS_MAX`] elements have leaves. `null` is no value. Of several values of one path, the first is taken.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use strongback_store::{ARRAY_LENGTH_MAX, ArrayType, ChannelType, ElementType, Value};
@@ -29,7 +31,34 @@ enum JsonPart<'m> {
     Number(&'m str),
     Text(Cow<'m, str>),
     Array(Vec<&'m RawValue>),
-    Object(BTreeMap<String, &'m RawValue>),
+    Object(Members<'m>),
+}
+
+/// Members of an object, sorted by name; those that are given twice, too.
+#[derive(Clone, Debug)]
+struct Members<'m>(Vec<(String, &'m RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                members.sort_by(|(a, _): &(String, _), (b, _)| a.cmp(b));
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
 }
 
 impl<'m> JsonPart<'m> {
@@ -53,6 +82,9 @@ pub struct JsonDecoder {
     leaves: Vec<MessageLeaf>,
     /// Leaves of each path: the first, and those of values of other types.
     by_name: HashMap<String, Vec<usize>>,
+    /// Number of the message decoded now, from 1, and by leaf that of the last message with a value.
+    message: u64,
+    valued: Vec<u64>,
     left_out: LeftOut,
 }
 
@@ -60,7 +92,14 @@ impl JsonDecoder {
     /// Creates a decoder with a schema. Without a valid one, types are taken from values.
     pub fn new(schema: Option<&[u8]>) -> JsonDecoder {
         let schema = schema.and_then(|text| serde_json::from_slice(text).ok());
-        JsonDecoder { schema, leaves: Vec::new(), by_name: HashMap::new(), left_out: LeftOut::new() }
+        JsonDecoder {
+            schema,
+            leaves: Vec::new(),
+            by_name: HashMap::new(),
+            message: 0,
+            valued: Vec::new(),
+            left_out: LeftOut::new(),
+        }
     }
 
     /// Returns the leaves found so far.
@@ -82,12 +121,13 @@ impl JsonDecoder {
             return Err(MessageError::Json(format!("{} bytes, {MESSAGE_BYTES_MAX} at most", message.len())));
         }
         let wrong = |error: serde_json::Error| MessageError::Json(error.to_string());
-        let object: BTreeMap<String, &RawValue> = serde_json::from_slice(message).map_err(wrong)?;
+        let Members(members) = serde_json::from_slice(message).map_err(wrong)?;
+        self.message += 1;
         // Moved out while its parts are borrowed.
         let schema = self.schema.take();
         let node = schema.as_ref().map(|root| SchemaNode { root, at: root });
         let mut done = Ok(());
-        for (key, value) in object {
+        for (key, value) in members {
             let below = node.and_then(|node| node.member(&key));
             done = self.walk(key, value, below, values);
             if done.is_err() {
@@ -111,7 +151,7 @@ impl JsonDecoder {
         }
         match JsonPart::of(value)? {
             JsonPart::Null => {}
-            JsonPart::Object(members) => {
+            JsonPart::Object(Members(members)) => {
                 for (key, value) in members {
                     let below = node.and_then(|node| node.member(&key));
                     self.walk(format!("{path}.{key}"), value, below, values)?;
@@ -203,6 +243,11 @@ impl JsonDecoder {
         let leaf = known.iter().copied().find(|leaf| kind_of(*leaf) == Some(kind));
         match leaf.or_else(|| add_leaf(&mut self.leaves, &path, LeafKind::Plain(kind), "")) {
             Some(at) => {
+                self.valued.resize(self.leaves.len(), 0);
+                if std::mem::replace(&mut self.valued[at], self.message) == self.message {
+                    let sentence = format!("{path}: further values of this name in one message");
+                    return leave_out(&mut self.left_out, sentence, 1);
+                }
                 if leaf.is_none() {
                     self.by_name.entry(path).or_default().push(at);
                 }

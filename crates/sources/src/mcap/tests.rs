@@ -410,6 +410,23 @@ fn json_follows_its_schema_and_without_one_its_first_values() {
 }
 
 #[test]
+fn json_with_two_values_of_one_name_keeps_one_and_counts_the_other() {
+    let text = r#"{"a.b":1,"a":{"b":2},"k":1,"k":2,"k":"text"}"#;
+    let mut decoder = JsonDecoder::new(None);
+    for message in 1..=2 {
+        let mut values = Values::new();
+        decoder.decode(text.as_bytes(), &mut values).unwrap();
+        let found: Vec<String> =
+            named(decoder.leaves(), values).iter().map(|(name, value)| format!("{name} {value:?}")).collect();
+        assert_eq!(found, ["a.b Plain(F64(2.0))", "k Plain(F64(1.0))", "k Text(\"text\")"]);
+        let counted: Vec<(&str, u64)> =
+            decoder.left_out().iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let sentence = |name: &str| format!("{name}: further values of this name in one message");
+        assert_eq!(counted, [(sentence("a.b").as_str(), message), (sentence("k").as_str(), message)]);
+    }
+}
+
+#[test]
 fn numbers_in_json_are_rounded_to_the_nearest_double() {
     let mut random = Rng::with_seed(11);
     let mut decoder = JsonDecoder::new(None);
