@@ -26,7 +26,7 @@ use crate::disk::PAGE_BYTES;
 use crate::disk::names;
 use crate::log::checkpoint::{self, Position};
 use crate::log::superblock::{Superblock, SuperblockState};
-use crate::log::{self, Link, UnitHeader};
+use crate::log::{self, Behind, Link, UnitHeader};
 use crate::model::blob_ref::BlobRef;
 pub use crate::model::damage::Damage;
 use crate::model::stream::StreamId;
@@ -391,6 +391,17 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
         found.log.clean = header.flags & log::CLEAN != 0;
     }
     found.log.used_bytes = link.position - superblock.tail.position;
+    let limit = superblock.tail.position + ring;
+    let offset = link.position.offset(ring);
+    let len = Behind::BYTES.min(limit - link.position);
+    let first = len.min(ring - offset) as usize;
+    let mut behind = file.read_at(&mut bytes, offset, first)?.to_vec();
+    behind.extend_from_slice(file.read_at(&mut records, 0, len as usize - first)?);
+    // A commit that a running store wrote in between is not damaged.
+    let is_written = UnitHeader::decode(&behind).is_some_and(|header| header.follows(&link));
+    if !is_written && let Some(reason) = Behind::of(&behind, &link, ring, limit).damage(&link) {
+        found.damaged(name, offset, reason);
+    }
     Ok(())
 }
 

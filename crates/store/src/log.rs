@@ -361,31 +361,12 @@ impl<'a> LogReader<'a> {
     }
 
     /// Returns the newest commits whose complete headers are in the next MiB, where no intact log can have them.
-    ///
-    /// A unit is written when the one before it is durable. Units before one of a later commit were therefore durable,
-    /// and are not as they were written. Every page is searched for headers, including pages with values of an earlier
-    /// lap. A header counts only if a unit with its number can be there, given that each unit before it takes at least
-    /// a page.
     pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
         let link = self.link;
         let room = READ_BYTES.min(self.limit - link.position);
         self.fill(room)?;
         let from = ((link.position - self.start) as usize).min(self.buffer.len());
-        let (ring, limit) = (self.ring.size_bytes, self.limit);
-        let mut behind = Behind::default();
-        for (n, page) in self.buffer[from..].chunks(PAGE_BYTES).enumerate().skip(1) {
-            let Some(header) = UnitHeader::decode(page) else { continue };
-            let at = link.position + (n * PAGE_BYTES) as u64;
-            let pages = (header.position - link.position) / PAGE_BYTES as u64;
-            let units = header.commit.saturating_sub(link.commit);
-            let is_there = header.position >= link.position && header.position.offset(ring) == at.offset(ring);
-            if !is_there || units < 2 || units > pages + 1 || header.epoch < link.epoch {
-                continue;
-            }
-            let newest = if header.position < limit { &mut behind.same_lap } else { &mut behind.later_lap };
-            *newest = (*newest).max(Some(header.commit));
-        }
-        Ok(behind)
+        Ok(Behind::of(&self.buffer[from..], &link, self.ring.size_bytes, self.limit))
     }
 }
 
@@ -396,4 +377,44 @@ pub(crate) struct Behind {
     pub(crate) same_lap: Option<u64>,
     /// Newest commit of a later lap: the log was overwritten after the position of its beginning was recorded.
     pub(crate) later_lap: Option<u64>,
+}
+
+impl Behind {
+    /// Bytes behind the end that are searched.
+    pub(crate) const BYTES: u64 = READ_BYTES;
+
+    /// Returns the newest commits whose complete headers are in `bytes`, which follow the last complete unit in a ring
+    /// of `ring_bytes`. The lap ends at `limit`.
+    ///
+    /// A unit is written when the one before it is durable. Units before one of a later commit were therefore durable,
+    /// and are not as they were written. Every page is searched for headers, including pages with values of an earlier
+    /// lap. A header counts only if a unit with its number can be there, given that each unit before it takes at least
+    /// a page.
+    pub(crate) fn of(bytes: &[u8], link: &Link, ring_bytes: u64, limit: LogPosition) -> Behind {
+        let mut behind = Behind::default();
+        for (n, page) in bytes.chunks(PAGE_BYTES).enumerate().skip(1) {
+            let Some(header) = UnitHeader::decode(page) else { continue };
+            let at = link.position + (n * PAGE_BYTES) as u64;
+            let units = header.commit.saturating_sub(link.commit);
+            let is_there =
+                header.position >= link.position && header.position.offset(ring_bytes) == at.offset(ring_bytes);
+            if !is_there {
+                continue;
+            }
+            let pages = (header.position - link.position) / PAGE_BYTES as u64;
+            if units < 2 || units > pages + 1 || header.epoch < link.epoch {
+                continue;
+            }
+            let newest = if header.position < limit { &mut behind.same_lap } else { &mut behind.later_lap };
+            *newest = (*newest).max(Some(header.commit));
+        }
+        behind
+    }
+
+    /// Says which commits are damaged and lost if those after `link` are not as they were written.
+    pub(crate) fn damage(&self, link: &Link) -> Option<String> {
+        let commit = self.same_lap?;
+        let first = link.commit + 1;
+        Some(format!("commit {first} is damaged, and what was committed after it, to {commit} at least, lost"))
+    }
 }

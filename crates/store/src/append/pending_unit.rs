@@ -130,7 +130,7 @@ impl PendingUnit {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let records = self.bytes() + bytes;
         (self.is_empty() || records <= self.records_max)
-            && self.is_free(records, reserve_bytes(self.ring_bytes) + self.held.bytes() as u64)
+            && self.is_free(records, reserve_bytes(self.ring_bytes) + held_room(self.held.bytes()))
     }
 
     /// Returns whether it fits into the ring with `bytes` more records and leaves a reserve.
@@ -173,7 +173,7 @@ impl PendingUnit {
     /// of a small log may not be enough, and each retry would be refused for ever.
     #[cold]
     pub(super) fn want(&mut self, bytes: usize) {
-        let kept_free = reserve_bytes(self.ring_bytes) + self.held.bytes() as u64;
+        let kept_free = reserve_bytes(self.ring_bytes) + held_room(self.held.bytes());
         let wanted = unit_bytes(self.bytes()) + unit_bytes(bytes) + kept_free;
         self.wanted_bytes = self.wanted_bytes.max(wanted.min(self.ring_bytes));
     }

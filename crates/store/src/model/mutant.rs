@@ -62,6 +62,8 @@ pub(crate) enum Mutant {
     BelieveStatistics,
     /// Statistics of a block that ends with a value are trusted about which frames are missing in it.
     BelieveEnds,
+    /// Rows go into segments before earlier ones of their stream that wait for a mixed block.
+    SealPastFew,
     /// Each loss gets its own row.
     TellEachLoss,
 }

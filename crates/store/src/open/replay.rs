@@ -68,12 +68,8 @@ pub(crate) fn replay(
             ),
         });
     }
-    if let Some(commit) = behind.same_lap {
+    if let Some(reason) = behind.damage(&end) {
         let offset = end.position.offset(ring.size_bytes);
-        let reason = format!(
-            "commit {} is damaged, and what was committed after it, to {commit} at least, lost",
-            end.commit + 1
-        );
         opened.report.damaged.push(Damage { file: names::LOG.to_owned(), offset, reason });
     }
     Ok(end)

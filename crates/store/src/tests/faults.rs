@@ -264,3 +264,30 @@ fn a_segment_that_vanishes_is_named_told_and_passed_over() {
     store.upkeep(T0);
     assert_eq!((said(&store), rows(&store, s)), (Some(1), left));
 }
+
+/// Verification sees what an opening would find lost in the log, in a header as in records.
+#[test]
+fn a_damaged_commit_is_told_before_an_opening_drops_what_follows() {
+    for at in [20, 60, 72] {
+        let disk = FaultDisk::new(5);
+        let store = open(&disk, StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() });
+        let (stream, columns) = store.resolve(&spec("t", [("x", ChannelType::F64)]), T0).expect("resolved");
+        for n in 0..40 {
+            let mut batch = FrameBatch::new();
+            batch.put_at(head(stream.id, T0 + n), [(columns[0], Value::F64(n as f64))]);
+            store.append(&batch, T0 + n);
+            store.commit(T0 + n).expect("committed");
+        }
+        drop(store);
+        let disk = disk.after_kill();
+        assert!(super::settle::verify(&disk).is_sound(), "nothing is damaged yet");
+        let log = disk.content("log").expect("a log");
+        let units: Vec<usize> = (0..log.len()).step_by(4096).filter(|at| log[*at..].starts_with(b"SBLU")).collect();
+        disk.rot("log", units[units.len() / 2] + at, 1);
+        let found = super::settle::verify(&disk);
+        assert!(!found.is_sound(), "byte {at} of a unit");
+        assert_eq!(found.damage[0].file, "log");
+        let report = open(&disk, StoreOptions { log_bytes: 1 << 20, ..StoreOptions::default() }).recovery().clone();
+        assert!(!report.damaged.is_empty(), "{report:?}");
+    }
+}

@@ -685,3 +685,32 @@ fn what_is_rewritten_and_cannot_be_removed_yet_costs_no_history() {
         assert!(files <= segments.len() + 1, "{files} of {}", segments.len());
     }
 }
+
+/// A replacement or a drop whose superblock found no space is in force later; what was chosen to go before that is not
+/// dropped twice, nor is what stands for it.
+#[test]
+fn what_goes_when_a_replacement_is_named_late_goes_once() {
+    use crate::disk::fault::Fault;
+    let mut unnamed = 0;
+    for (before, times) in (0..40).flat_map(|before| [(before, 2), (before, 3), (before, 5)]) {
+        let disk = FaultDisk::new(31);
+        disk.set_copy_on_write(true);
+        let (store, feed) = fed(&disk, 6, 30);
+        disk.fail_call(Fault::NoSpace, before, times);
+        let _ = store.settle(feed.now);
+        disk.leave_space(16 << 10);
+        for _ in 0..6 {
+            let _ = store.maintain(feed.now);
+        }
+        unnamed += u64::from(!disk.is_call_to_fail());
+        disk.heal();
+        store.upkeep(feed.now);
+        let (rows, listed) = (content(&store, &feed.ids), store.segments());
+        let (stats, bytes) = (store.stats(), listed.iter().map(|segment| segment.size_bytes).sum());
+        assert_eq!((stats.segments, stats.block_bytes), (listed.len() as u64, bytes), "{times} after {before}");
+        store.close(feed.now).expect("closed");
+        let store = open_at(&disk, options(), feed.now);
+        assert_eq!(content(&store, &feed.ids), rows, "{times} after {before}");
+    }
+    assert!(unnamed > 20, "{unnamed}");
+}

@@ -64,12 +64,15 @@ impl Sealer {
     /// the checkpoint records the drop alone, in pages that are kept for it.
     pub(crate) fn drop_segments(&mut self, engine: &Engine, victims: &[Arc<Segment>]) -> io::Result<()> {
         self.name_written(engine)?;
+        // What was named only now may have dropped some, or put another segment in the place of some.
+        let list = engine.shared.segments.load_full();
+        let victims: Vec<Arc<Segment>> = victims.iter().filter(|segment| list.holds(segment)).cloned().collect();
         if mutant::is_active(Mutant::DropEarly) {
-            self.put_into_force(engine, Effect::Drop(victims.to_vec()));
+            self.put_into_force(engine, Effect::Drop(victims.clone()));
             self.checkpoints.note_expired(victims.iter().map(|segment| segment.id));
             return self.write_checkpoint(engine, None);
         }
-        self.checkpoints.set_effect(Effect::Drop(victims.to_vec()));
+        self.checkpoints.set_effect(Effect::Drop(victims));
         let done = match self.write_checkpoint(engine, None) {
             Err(error) if is_full(&error) && !self.checkpoints.is_unnamed() => {
                 self.drop_alone(engine).and_then(|done| match done {

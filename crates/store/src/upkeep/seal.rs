@@ -119,7 +119,7 @@ impl Sealer {
             let mut waiting = HashSet::new();
             for id in self.oldest(engine, |position| position < floor || over, MIXED_STREAMS) {
                 // The rows of a stream are put in their order: none before those that wait for the mixed block.
-                if waiting.contains(&id) {
+                if waiting.contains(&id) && !mutant::is_active(Mutant::SealPastFew) {
                     continue;
                 }
                 let Some(taken) = self.take_rows(engine, id, 1, usize::MAX) else { continue };
@@ -449,7 +449,8 @@ impl Sealer {
         for id in 0..streams {
             while let Some(taken) = self.take_rows(engine, id, 1, usize::MAX) {
                 // Further rows are put after these, which therefore do not wait for a mixed block.
-                if taken.has_block(CLOSE_ROWS_MIN) || taken.left > 0 {
+                let is_followed = taken.left > 0 && !mutant::is_active(Mutant::SealPastFew);
+                if taken.has_block(CLOSE_ROWS_MIN) || is_followed {
                     self.encode_block(engine, taken)?;
                 } else {
                     let group = taken.group;

@@ -209,12 +209,11 @@ impl Sealer {
 
     /// Replaces the old segments by the new one.
     fn install(&mut self, engine: &Engine, work: &mut Work, now: i64) -> Result<(), Stop> {
+        // What is named only now may drop some of the old ones.
+        self.name_written(engine)?;
         let list = engine.shared.segments.load_full();
-        let there = |segment: &Arc<Segment>| {
-            let group = list.group(work.group);
-            group.and_then(|group| group.get(segment.place())).is_some_and(|found| Arc::ptr_eq(found, segment))
-        };
-        let Some(new) = work.compared().filter(|_| work.sources.iter().all(there)) else { return Err(Stop::Gone) };
+        let are_there = work.sources.iter().all(|segment| list.holds(segment));
+        let Some(new) = work.compared().filter(|_| are_there) else { return Err(Stop::Gone) };
         if mutant::is_active(Mutant::ReplaceEarly) {
             self.put_into_force(engine, Effect::Replace { old: work.sources.clone(), new: new.clone(), since: now });
         }

@@ -45,14 +45,18 @@ impl Sealer {
         }
     }
 
-    /// Drops a segment. Returns false if none may go.
+    /// Drops a segment, or writes rows that wait and keep one from going. Returns false if none may go.
     fn overwrite(&mut self, engine: &Engine, group: Group) -> io::Result<bool> {
         let Some(oldest) = self.overwritten_next(engine, group) else { return Ok(false) };
         let is_sealed = oldest.state.lock().sealed;
         if !is_sealed && oldest.blobs {
             self.seal_idle(engine, |segment| segment.id == oldest.id)?;
         } else if !is_sealed {
+            // Rows that wait to be written may make it newer than others.
             self.flush(engine, oldest.group)?;
+            if !self.overwritten_next(engine, group).is_some_and(|next| Arc::ptr_eq(&next, &oldest)) {
+                return Ok(true);
+            }
             self.finish_segment(engine, oldest.group)?;
         }
         self.drop_segments(engine, &[oldest])?;

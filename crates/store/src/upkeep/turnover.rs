@@ -16,7 +16,7 @@ use crate::log::{Link, LogPosition};
 use crate::model::mutant::{self, Mutant};
 use crate::model::stream::StreamId;
 use crate::model::trouble;
-use crate::segment::directory::{BlockRef, Segment, SegmentState};
+use crate::segment::directory::{BlockRef, Segment, SegmentState, file_name};
 use crate::segment::file::SegmentFile;
 use crate::segment::{Beside, LastBlocks, SegmentHeader};
 use crate::upkeep::checkpointing::Named;
@@ -74,6 +74,9 @@ impl Sealer {
             // No byte was written to it, and its number is not taken; if that is uncertain, it is recorded as gone.
             if self.checkpoints.is_unnamed() {
                 self.checkpoints.note_expired([id]);
+            } else if engine.space.fixed.is_some() {
+                // Compaction may take the number, and with it the slot.
+                self.disk.remove(&file_name(id))?;
             } else {
                 self.spare = Some(made);
             }
@@ -248,7 +251,8 @@ impl Sealer {
         let channels = slot.stream.load().layout.channels.len();
         let open = slot.open.load_full();
         debug_assert!(
-            open.chunks.iter().all(|chunk| chunk.end_row() > end || chunk.first_row >= block.first_row),
+            mutant::is_active(Mutant::SealPastFew)
+                || open.chunks.iter().all(|chunk| chunk.end_row() > end || chunk.first_row >= block.first_row),
             "rows of stream {id} below {} would leave memory without a block",
             block.first_row
         );
@@ -264,7 +268,9 @@ impl Sealer {
         let mut writer = engine.writer.lock();
         let open = slot.open.load_full();
         let (gone, kept): (Vec<_>, Vec<_>) = open.chunks.iter().cloned().partition(|c| c.end_row() <= end);
-        let first_row = kept.first().map_or(end.max(open.first_row), |c| c.first_row);
+        // Without rows in memory the next one, which lies behind rows that were lost, if any.
+        let next_row = end.max(open.first_row).max(writer.streams[id].next_row);
+        let first_row = kept.first().map_or(next_row, |c| c.first_row);
         slot.open.store(Arc::new(crate::append::stream_slot::OpenRows { chunks: kept, first_row }));
         if let Some(tracker) = &mut writer.streams[id].tracker {
             tracker.sealed = gone.iter().fold(tracker.sealed, |before, chunk| chunk.newest_sequence(before));

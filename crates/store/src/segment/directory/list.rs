@@ -363,10 +363,18 @@ impl SegmentList {
         list
     }
 
-    /// Returns a list without some segments.
+    /// Returns whether it has a segment, and not another one in its place.
+    pub(crate) fn holds(&self, segment: &Arc<Segment>) -> bool {
+        let lists = if segment.blobs { &self.blobs } else { &self.groups };
+        let Some(list) = lists.get(&segment.group) else { return false };
+        let is_it = |other: &Arc<Segment>| Arc::ptr_eq(other, segment);
+        list.open.iter().any(is_it) || list.get(segment.place()).is_some_and(is_it)
+    }
+
+    /// Returns a list without some segments. Those that it does not have are passed over.
     pub(crate) fn without(&self, segments: &[Arc<Segment>]) -> SegmentList {
         let mut list = self.clone();
-        for segment in segments {
+        for segment in segments.iter().filter(|segment| self.holds(segment)) {
             let group = list.list_of(segment);
             group.open.retain(|open| open.id != segment.id);
             let state = *segment.state.lock();

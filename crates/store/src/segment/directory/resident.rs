@@ -181,7 +181,8 @@ impl ResidentSegment {
             if self.entries <= INDEX_ENTRIES_MAX / 2 && self.files <= FILES_MAX / 2 {
                 break;
             }
-            if self.entries > INDEX_ENTRIES_MAX / 2 {
+            // The index of an open segment is nowhere else.
+            if self.entries > INDEX_ENTRIES_MAX / 2 && segment.state.lock().sealed {
                 self.drop_index(&segment);
             }
             if self.files > FILES_MAX / 2 {

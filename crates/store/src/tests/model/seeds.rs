@@ -132,5 +132,7 @@ fn an_acknowledgement_too_early_is_found() {
         ("acknowledged before it is written", Some(Mutant::AcknowledgeEarly), None, true),
         ("the cache believed after a failed sync", Some(Mutant::KeepCached), None, false),
         ("held frames not in the log", Some(Mutant::ForgetHeld), None, false),
+        ("rows sealed past few others", Some(Mutant::SealPastFew), None, false),
+        ("rows sealed past few others", Some(Mutant::SealPastFew), None, true),
     ]);
 }
