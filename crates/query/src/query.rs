@@ -329,7 +329,11 @@ impl Session {
         let (planning, split) = (&self.query.inner.planning, text.clone());
         let tokens = planning.run(&self.account, Footprint::of_text(sql.len()), move |_| Tokens::of(&split)).await?;
         let footprint = tokens.footprint;
-        planning.run(&self.account, footprint, move |stopped| inner.parser.parse(&text, tokens, stopped)).await
+        let parse = move |stopped: &_| {
+            let tables = inner.database.tables();
+            inner.parser.parse(&text, tokens, &|name| tables.columns_of(name), stopped)
+        };
+        planning.run(&self.account, footprint, parse).await
     }
 
     /// Plans a read-only statement.

@@ -25,6 +25,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::error::QueryError;
 use crate::functions::float::array_with_one_nan;
 use crate::functions::round::{rounded, rounds};
+use crate::functions::time::{as_in_postgres, is_of_postgres};
 use crate::functions::zero::{compares, with_one_zero_compared};
 use crate::sql::value::{check_float, time_text};
 
@@ -70,7 +71,7 @@ fn has_casts(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
         expr.apply(|expr| {
-            found |= target(expr).is_some() || compares(expr);
+            found |= target(expr).is_some() || compares(expr) || is_of_postgres(expr);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
@@ -91,6 +92,11 @@ fn target(expr: &Expr) -> Option<&DataType> {
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if compares(&expr) {
         return Ok(with_one_zero_compared(expr, schema));
+    }
+    if is_of_postgres(&expr)
+        && let Some(meant) = as_in_postgres(&expr, schema)?
+    {
+        return Ok(Transformed::yes(meant));
     }
     let Some(kind) = target(&expr).cloned() else { return Ok(Transformed::no(expr)) };
     let (inner, is_try) = match &expr {

@@ -26,15 +26,15 @@ const STACK_BYTES: usize = 256 << 20;
 /// Maximum small statements planned concurrently.
 const SMALL_TURNS: usize = 8;
 /// Maximum large statements planned concurrently.
-const LARGE_TURNS: usize = 1;
+const LARGE_TURNS: usize = 2;
 /// Maximum concurrent small steps that took longer than [`SHORT_TIME`]. Further ones keep their place.
 const LONG_TURNS: usize = 3;
 /// Time after which a small step counts as long and gives up its place.
 const SHORT_TIME: Duration = Duration::from_millis(25);
 /// Maximum memory of planning a small statement, in bytes. That of larger ones counts as memory of queries.
-const SMALL_BYTES: usize = 6 << 20;
+const SMALL_BYTES: usize = 8 << 20;
 /// Maximum share of the memory of queries that planning counts, so that the largest statement can be planned.
-const MEMORY_SHARE: usize = 2;
+const MEMORY_SHARE: usize = 3;
 /// Maximum time for one step of parsing or planning.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum abandoned threads that gave up their turn. Further ones keep it.
@@ -318,36 +318,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_statements_are_planned_one_after_the_other_and_count() {
-        let memory = SharedMemory::new(40 << 20);
+    async fn few_large_statements_are_planned_at_once_and_they_count() {
+        let memory = SharedMemory::new(60 << 20);
         let (planning, account) = (Arc::new(Planning::new(0, memory.clone())), Arc::new(Account::default()));
         let large = Footprint { tree_bytes: 1 << 20, working_bytes: 100 << 20 };
         let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let (finish, finished) = std::sync::mpsc::channel::<()>();
-        let run = |planning: Arc<Planning>, account: Arc<Account>, step: Box<dyn FnOnce() + Send>| {
+        let run = |step: Box<dyn FnOnce() + Send>| {
+            let (planning, account) = (planning.clone(), account.clone());
             tokio::spawn(async move { planning.run(&account, large, move |_| Ok(step())).await })
         };
-        let (began_first, began_second) = (began.clone(), began);
-        let first = Box::new(move || {
-            let _ = began_first.send(1);
-            let _ = finished.recv();
-        });
-        let first = run(planning.clone(), account.clone(), first);
-        assert_eq!(begun.recv().await, Some(1));
-        // At most half of the memory.
-        assert!(!memory.try_grow((20 << 20) + 1));
-        first.abort();
-        let told = move || {
-            let _ = began_second.send(2);
-        };
-        let second = run(planning.clone(), account.clone(), Box::new(told));
-        // A small one does not wait for them; the second waits for the first, which nobody waits for.
+        let mut finish = Vec::new();
+        for n in 0..LARGE_TURNS {
+            let (sender, finished) = std::sync::mpsc::channel::<()>();
+            let began = began.clone();
+            let step = run(Box::new(move || {
+                let _ = began.send(n);
+                let _ = finished.recv();
+            }));
+            assert_eq!(begun.recv().await, Some(n));
+            finish.push(sender);
+            // Nobody waits for it any more.
+            step.abort();
+        }
+        // A part of the memory each.
+        let counted = LARGE_TURNS * (60 << 20) / MEMORY_SHARE;
+        assert!(!memory.try_grow((60 << 20) - counted + 1));
+        let last = run(Box::new(move || {
+            let _ = began.send(usize::MAX);
+        }));
+        // A small one does not wait for them, another large one does.
         assert_eq!(planning.run(&account, SMALL, |_| Ok(3)).await, Ok(3));
         assert!(begun.try_recv().is_err());
-        finish.send(()).unwrap();
-        assert_eq!(second.await.unwrap(), Ok(()));
-        assert_eq!(begun.recv().await, Some(2));
-        assert!(memory.try_grow(40 << 20));
+        finish.into_iter().for_each(|finish| finish.send(()).unwrap());
+        assert_eq!(last.await.unwrap(), Ok(()));
+        assert_eq!(begun.recv().await, Some(usize::MAX));
+        while !memory.try_grow(60 << 20) {
+            tokio::task::yield_now().await;
+        }
         let error = planning.run(&account, large, |_| Ok(4)).await.unwrap_err();
         assert_eq!(error.sqlstate, sqlstate::OUT_OF_MEMORY);
         assert_eq!(planning.run(&account, SMALL, |_| Ok(5)).await, Ok(5));

@@ -39,6 +39,9 @@ const TABLES_MAX: u64 = 600;
 const JOINS_MAX: usize = 120;
 /// Maximum columns that all joins of a FROM hold together.
 const JOINED_COLUMNS_MAX: usize = 300_000;
+/// Maximum columns of all tables squared, at each level of queries: what a planner that looks columns up one by one
+/// compares, for some 20 s.
+const WORK_MAX: u64 = 250_000_000;
 /// Maximum expressions of a statement, with those in common tables counted once per use.
 const EXPRESSIONS_MAX: u64 = 200_000;
 
@@ -183,12 +186,22 @@ fn is_operator_word(keyword: Keyword) -> bool {
 /// Checks a parsed statement, and returns its extent.
 ///
 /// # Errors
-/// If it has too many tables, queries or expressions after its common tables are inlined.
-pub(crate) fn check_statement(statement: &mut Statement) -> Result<Extent, QueryError> {
-    let mut counting = Counting { open: vec![Open::default()], bodies: HashMap::new(), written: 0 };
+/// If it has too many tables, columns, queries or expressions after its common tables are inlined. `columns_of` returns
+/// the number of a table's columns.
+pub(crate) fn check_statement(
+    statement: &mut Statement,
+    columns_of: &dyn Fn(&ObjectName) -> usize,
+) -> Result<Extent, QueryError> {
+    let mut counting = Counting { open: vec![Open::default()], bodies: HashMap::new(), written: 0, columns_of };
     walk(statement, &mut counting)?;
     let mut extent = counting.open.pop().map(|open| open.extent).unwrap_or_default();
     extent.written = counting.written;
+    if extent.tables > 1 && extent.work() > WORK_MAX {
+        let (columns, depth) = (extent.columns, extent.depth);
+        let text = format!("{columns} columns of all tables at {depth} levels of queries are too many together");
+        return Err(QueryError::new(sqlstate::TOO_COMPLEX, text)
+            .with_hint("Select only the columns that are needed, instead of *, from each table."));
+    }
     Ok(extent)
 }
 
@@ -235,6 +248,8 @@ pub(crate) fn weight(plan: &LogicalPlan, tree_bytes: usize) -> Result<usize, Que
 pub(crate) struct Extent {
     pub(crate) queries: u64,
     pub(crate) tables: u64,
+    /// Columns of these tables.
+    pub(crate) columns: u64,
     expressions: u64,
     /// Queries inside each other.
     pub(crate) depth: u64,
@@ -243,9 +258,15 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Returns how many columns are compared with each other.
+    fn work(&self) -> u64 {
+        self.columns.saturating_mul(self.columns).saturating_mul(self.depth.max(1))
+    }
+
     fn add(&mut self, more: Extent) -> Result<(), QueryError> {
         self.queries = self.queries.saturating_add(more.queries);
         self.tables = self.tables.saturating_add(more.tables);
+        self.columns = self.columns.saturating_add(more.columns);
         self.expressions = self.expressions.saturating_add(more.expressions);
         self.depth = self.depth.max(more.depth);
         let hint = "A common table counts once for each use.";
@@ -270,15 +291,16 @@ struct Open {
     commons: HashMap<String, Extent>,
 }
 
-struct Counting {
+struct Counting<'a> {
     open: Vec<Open>,
     /// Names of common tables, by the address of their queries.
     bodies: HashMap<usize, String>,
     /// Queries as written.
     written: u64,
+    columns_of: &'a dyn Fn(&ObjectName) -> usize,
 }
 
-impl Counting {
+impl Counting<'_> {
     fn add(&mut self, more: Extent) -> Step {
         match self.open.last_mut().map_or(Ok(()), |open| open.extent.add(more)) {
             Ok(()) => ControlFlow::Continue(()),
@@ -353,7 +375,7 @@ fn grouping_sets(body: &SetExpr) -> u64 {
     most
 }
 
-impl Visitor for Counting {
+impl Visitor for Counting<'_> {
     fn query(&mut self, query: &mut Query) -> Step {
         for common in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.bodies.insert(place_of(&common.query), common.alias.name.value.to_lowercase());
@@ -395,11 +417,13 @@ impl Visitor for Counting {
     }
 
     fn table(&mut self, table: &mut TableFactor) -> Step {
-        let common = match table {
-            TableFactor::Table { name, .. } => self.common(name),
-            _ => None,
+        let used = match table {
+            TableFactor::Table { name, .. } => self
+                .common(name)
+                .unwrap_or_else(|| Extent { columns: (self.columns_of)(name) as u64, ..Extent::default() }),
+            _ => Extent::default(),
         };
-        self.add(common.unwrap_or_default())?;
+        self.add(used)?;
         self.add(Extent { tables: 1, ..Extent::default() })
     }
 
@@ -424,7 +448,9 @@ mod tests {
 
     fn check(sql: &str) -> Result<(), QueryError> {
         let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
-        statements.iter_mut().try_for_each(|statement| check_statement(statement).map(drop))
+        // One wide table.
+        let columns_of = |name: &ObjectName| if name.to_string() == "w" { 1_000 } else { 10 };
+        statements.iter_mut().try_for_each(|statement| check_statement(statement, &columns_of).map(drop))
     }
 
     #[test]
@@ -472,6 +498,19 @@ mod tests {
             assert!(error.message.contains("queries inside each other"), "{}", error.message);
         }
         assert_eq!(check(&format!("select 1{}", ", 1".repeat(10_000))).unwrap_err().sqlstate, "54001");
+    }
+
+    #[test]
+    fn columns_of_all_tables_count_at_each_level() {
+        let crossed = |times: usize| {
+            let mut sql = String::from("with t0 as (select * from w)");
+            (1..=times).for_each(|n| sql += &format!(", t{n} as (select * from t{0} x cross join t{0} y)", n - 1));
+            format!("{sql} select 1 from t{times}")
+        };
+        check("select * from w").unwrap();
+        check(&vec!["select * from w"; 10].join(" union all ")).unwrap();
+        check(&crossed(2)).unwrap();
+        assert!(check(&crossed(3)).unwrap_err().message.contains("8000 columns of all tables at"));
     }
 
     #[test]

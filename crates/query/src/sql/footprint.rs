@@ -22,6 +22,8 @@ const CHAIN_BYTES: usize = 36 << 10;
 const QUERY_BYTES: usize = 50 << 10;
 const DEPTH_BYTES: usize = 150 << 10;
 const TABLE_BYTES: usize = 300 << 10;
+/// Bytes of planning, per column of several tables.
+const COLUMN_BYTES: usize = 4 << 10;
 
 /// Memory of a statement's text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +56,7 @@ impl Footprint {
             times(extent.queries.max(extent.written), QUERY_BYTES),
             times(extent.depth, DEPTH_BYTES),
             times(extent.tables, TABLE_BYTES),
+            if extent.tables > 1 { times(extent.columns, COLUMN_BYTES) } else { 0 },
         ];
         let working_bytes = more.into_iter().fold(self.working_bytes, usize::saturating_add);
         Footprint { working_bytes, ..self }

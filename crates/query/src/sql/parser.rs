@@ -57,8 +57,8 @@ impl Parser {
         }
     }
 
-    /// Parses the tokens of a text into statements; returns them with the memory of the largest. Needs a large stack,
-    /// like all code that handles statements.
+    /// Parses the tokens of a text into statements; returns them with the memory of the largest. `columns_of` returns the
+    /// number of a table's columns. Needs a large stack, like all code that handles statements.
     ///
     /// # Errors
     /// If the text is not SQL, or exceeds a limit.
@@ -66,6 +66,7 @@ impl Parser {
         &self,
         sql: &str,
         tokens: Tokens,
+        columns_of: &dyn Fn(&ObjectName) -> usize,
         stopped: &Arc<AtomicBool>,
     ) -> Result<(Vec<Statement>, Footprint), QueryError> {
         let Tokens { tokens, footprint } = tokens;
@@ -80,7 +81,7 @@ impl Parser {
         let mut statements = parsed?;
         let mut largest = footprint;
         for statement in &mut statements {
-            largest = largest.max(footprint.with(&extent::check_statement(statement)?));
+            largest = largest.max(footprint.with(&extent::check_statement(statement, columns_of)?));
         }
         let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
         if names_catalog {

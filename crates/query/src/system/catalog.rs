@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::sqlparser::ast::ObjectName;
 use parking_lot::{Mutex, RwLock};
 use strongback_store::{Channel, ChannelId, ChannelSpec, Interpolation, Layout, Store, Stream, StreamId, StreamSpec};
 
@@ -58,6 +59,13 @@ impl Tables {
     /// Returns the exact names that equal a name case-insensitively.
     pub(crate) fn candidates(&self, name: &str) -> &[String] {
         self.folded.get(&name.to_lowercase()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the number of columns of the widest table that a name in a statement may mean; 0 if there is none.
+    pub(crate) fn columns_of(&self, name: &ObjectName) -> usize {
+        let parts: Vec<&str> = name.0.iter().filter_map(|part| Some(part.as_ident()?.value.as_str())).collect();
+        let named = (0..parts.len()).flat_map(|from| self.candidates(&parts[from..].join(".")));
+        named.filter_map(|name| self.table(name)).map(|table| table.columns.len()).max().unwrap_or(0)
     }
 
     /// Iterates over the exact names, sorted.

@@ -16,9 +16,7 @@ use strongback_store::{
 
 use crate::error::QueryError;
 use crate::functions::float::Float;
-
-/// Time zone of every time column.
-pub(crate) const UTC: &str = "+00:00";
+pub(crate) use crate::functions::time::UTC;
 
 /// One of a frame's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
