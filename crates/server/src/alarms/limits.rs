@@ -10,6 +10,7 @@
 //! A limit judges all received frames, stored or not: a failed disk silences no alarm.
 
 pub mod book;
+mod counters;
 pub mod history;
 pub mod judge;
 pub mod machine;
@@ -18,16 +19,16 @@ pub mod rate;
 pub mod rule;
 mod start;
 mod steps;
+mod unmatched;
 pub mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use strongback_query::{EventOrigin, EventRow};
 use strongback_store::{Catalog, Clock, Reject, Scan, ScanError, Store, StreamId};
 use tokio::sync::watch;
 
@@ -39,10 +40,13 @@ use crate::reception::order::Order;
 use crate::reception::{replay, turns};
 use crate::sources::ledger::Ledger;
 
+pub use counters::LimitCounters;
+
 use book::{ActError, Alarm, AlarmList, AlarmStep, BothClocks, StepKind, StepTaken};
 use judge::{Judge, LimitFrame, Verdict};
 use rule::Rule;
 use steps::PendingSteps;
+use unmatched::Unmatched;
 
 /// Min time for which frames are held back, so that frames from different paths are judged in the order of reception.
 pub const ALIGN_NS: i64 = 20_000_000;
@@ -78,21 +82,6 @@ pub struct Limits {
     pub counters: LimitCounters,
 }
 
-/// Counters of the limits since start.
-#[derive(Debug, Default)]
-pub struct LimitCounters {
-    /// Channels under limits, counted once per limit.
-    pub channels: AtomicU64,
-    /// Frames judged.
-    pub judged: AtomicU64,
-    /// Frames judged after their turn.
-    pub late: AtomicU64,
-    /// Frames not judged.
-    pub unjudged: AtomicU64,
-    /// Steps that could not be recorded.
-    pub unrecorded: AtomicU64,
-}
-
 /// Reason why an action on an alarm failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActFailure {
@@ -125,6 +114,7 @@ struct LimitThread {
     not_told: (u64, u64),
     told_at: i64,
     swept_at: i64,
+    unmatched: Unmatched,
     /// Time of the last mark, and the number of frames judged by then.
     marked: (i64, u64),
 }
@@ -221,27 +211,29 @@ impl Limits {
         ledger: Arc<Ledger>,
         stopping: watch::Receiver<bool>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let mut work = self.begin(&ingest, clock::both());
+        let mut work = self.begin(&ingest, &clock::both);
         turns::start("limits", stopping, move |stop| {
-            self.turn(&mut work, &ingest, &ledger, clock::both(), if stop { 0 } else { self.align_ns });
+            self.turn(&mut work, &ingest, &ledger, &clock::both, if stop { 0 } else { self.align_ns });
         })
     }
 
     /// Adopts all existing streams, and continues where limits left off.
-    fn begin(&self, ingest: &Ingest, clocks: BothClocks) -> LimitThread {
+    fn begin(&self, ingest: &Ingest, clocks: &dyn Fn() -> BothClocks) -> LimitThread {
+        let now = clocks().0;
         let mut work = LimitThread {
             judge: Judge::new(self.rules.clone()),
             order: Order::default(),
             clock: Leaps::default(),
             catalog: None,
             reopenings: ingest.reopenings(),
-            since: clocks.0,
+            since: now,
             is_started: false,
             seen: HashMap::new(),
             late: Vec::new(),
             not_told: (0, 0),
             told_at: i64::MIN,
             swept_at: i64::MIN,
+            unmatched: Unmatched::new(now),
             marked: (i64::MIN, 0),
         };
         self.adopt(&mut work, ingest, clocks);
@@ -251,11 +243,11 @@ impl Limits {
 
     /// Handles a reopened store: judges earlier frames by their old numbers, and keeps the state of channels under
     /// the new ones.
-    fn reopened(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
-        let now = clocks.0;
+    fn reopened(&self, work: &mut LimitThread, ingest: &Ingest, clocks: &dyn Fn() -> BothClocks) {
         work.reopenings = ingest.reopenings();
         // Nothing was tapped since the store was replaced.
         let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        let now = clocks().0;
         self.count_unjudged(work, lost.len() as u64 + nameless);
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
         self.judge_all(work);
@@ -282,7 +274,7 @@ impl Limits {
     }
 
     /// Adopts new streams and channels.
-    fn adopt(&self, work: &mut LimitThread, ingest: &Ingest, clocks: BothClocks) {
+    fn adopt(&self, work: &mut LimitThread, ingest: &Ingest, clocks: &dyn Fn() -> BothClocks) {
         let store = ingest.store();
         if work.catalog.as_ref().is_some_and(|looked| looked.version == store.catalog_version()) {
             return;
@@ -313,6 +305,8 @@ impl Limits {
             }
             ingest.store().view()
         };
+        // Read after the view, which has no row that was received later.
+        let clocks = clocks();
         if !work.is_started {
             return self.go_on(work, ingest, (&view, &found), clocks);
         }
@@ -365,20 +359,29 @@ impl Limits {
     }
 
     /// Judges frames received until `align_ns` ago.
-    fn turn(&self, work: &mut LimitThread, ingest: &Ingest, ledger: &Ledger, clocks: BothClocks, align_ns: i64) {
-        let now = clocks.0;
+    fn turn(
+        &self,
+        work: &mut LimitThread,
+        ingest: &Ingest,
+        ledger: &Ledger,
+        read_clocks: &dyn Fn() -> BothClocks,
+        align_ns: i64,
+    ) {
+        let clocks = read_clocks();
         if let Some(by_ns) = work.clock.look(clocks) {
             self.leap(work, by_ns);
         }
         if work.reopenings != ingest.reopenings() {
-            self.reopened(work, ingest, clocks);
+            self.reopened(work, ingest, read_clocks);
         }
-        self.adopt(work, ingest, clocks);
+        self.adopt(work, ingest, read_clocks);
         let (seen, lost, nameless) = ingest.live().fanout().tap.take();
+        // Read after the tap, which has no frame that was received later.
+        let now = read_clocks().0;
         self.count_unjudged(work, lost.len() as u64 + nameless);
         work.late.extend(lost.into_iter().filter_map(|(stream, row)| Some((stream, row?, None))));
         seen.into_iter().for_each(|frame| self.hold(work, frame, now));
-        let watermark = now.saturating_sub(align_ns);
+        let watermark = clocks.0.saturating_sub(align_ns);
         while let Some(frame) = work.order.pop_before(watermark) {
             self.counters.judged.fetch_add(1, Relaxed);
             work.judge.frame(&frame);
@@ -389,6 +392,8 @@ impl Limits {
         if now.saturating_sub(work.swept_at) >= SWEEP_EACH_NS {
             work.swept_at = now;
             self.sweep(ingest, clocks);
+            let unmatched = work.unmatched.look(&self.rules, work.catalog.as_deref(), now);
+            unmatched.iter().for_each(|event| ledger.record_or_say(ingest, event));
         }
         self.tell_late(work, ingest, ledger, now);
     }
@@ -474,14 +479,7 @@ impl Limits {
              {unjudged}; this machine is too busy"
         );
         let level = if unjudged > 0 { "warning" } else { "info" };
-        let event = EventRow {
-            time_ns: now,
-            level: level.to_owned(),
-            source: "limits".to_owned(),
-            text,
-            origin: EventOrigin::Server,
-        };
-        ledger.record_or_say(ingest, &event);
+        ledger.record_or_say(ingest, &words::event(now, level, text));
     }
 
     /// Reports a step to screens, log and webhooks.
@@ -595,7 +593,7 @@ mod tests {
             let limits = Limits::new(all(text).to_vec(), webhooks, 0);
             let clocks = (T0 + steady + off, Duration::from_nanos(steady.unsigned_abs()));
             limits.load_at(&ingest.store(), clocks).expect("alarms");
-            let work = limits.begin(&ingest, clocks);
+            let work = limits.begin(&ingest, &|| clocks);
             Rig { limits, work, ingest, ledger: Ledger::default(), steady, off, disk, text }
         }
 
@@ -648,7 +646,7 @@ mod tests {
                 self.steady += 10 * MS;
                 let clocks = self.clocks();
                 let align_ns = self.limits.align_ns;
-                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, clocks, align_ns);
+                self.limits.turn(&mut self.work, &self.ingest, &self.ledger, &|| clocks, align_ns);
             }
         }
 

@@ -23,11 +23,13 @@ use super::binding::{Binding, Inputs, by_stream};
 use super::book::DerivedEntry;
 use super::definition::{ALIGN_MS, Definition};
 use super::hold::{FIRST, Hold, Key, before, key};
-use super::record::{self, Output, Standing, cell_of, label};
+use super::record::{self, EarlierResults, Newest, Output, Standing, cell_of, label};
 
 /// Max time by which a frame may be ahead of its reception, nanoseconds. A frame further ahead gets no turn, since
 /// all frames after it would be late.
 const AHEAD_MAX_NS: i64 = 60_000_000_000;
+/// Max time before a version came into force at which a frame was received that the version before held back.
+const CARRIED_NS: i64 = 60_000_000_000;
 
 /// Trigger with its result.
 pub type Evaluated = (TappedFrame<InputValue>, Outcome);
@@ -94,6 +96,9 @@ pub struct Instance {
     kinds: Vec<Kind>,
     program: Program,
     since: i64,
+    /// Results of the version before, and the newest of them.
+    earlier: Option<EarlierResults>,
+    newest_before: Option<Newest>,
     /// Row of the trigger from which on all frames arrived while its version was in force, whatever the clock said.
     from_row: Option<u64>,
     align_ns: i64,
@@ -152,6 +157,8 @@ impl Instance {
             kinds: binding.kinds,
             program: binding.program,
             since: entry.since,
+            earlier: EarlierResults::before(entry.version, definition, &binding.trigger.key),
+            newest_before: None,
             from_row: None,
             align_ns: i64::from(align_ms) * 1_000_000,
             hold: Hold::default(),
@@ -228,6 +235,9 @@ impl Instance {
         let mut seen = std::mem::take(&mut self.bounds);
         self.bounds = self.inputs.iter().map(|(stream, _)| (*stream, view.next_row(*stream))).collect();
         self.from_row.get_or_insert(view.next_row(self.trigger.id));
+        if let Some(earlier) = &self.earlier {
+            self.newest_before = earlier.newest(view, self.trigger.id)?;
+        }
         if !(self.has_memory && again == Some(Again::Missed)) {
             self.has_memory = false;
             let newest = self.output.newest(view, self.trigger.id)?;
@@ -270,9 +280,19 @@ impl Instance {
     }
 
     /// Returns whether a frame of the trigger was received since the version came into force: by the clock or, since
-    /// that may have been set back, by its row.
-    fn is_in_force(&self, row: Option<u64>, receive_time: i64) -> bool {
-        receive_time >= self.since || row.is_none_or(|row| self.from_row.is_some_and(|from_row| row >= from_row))
+    /// that may have been set back, by its row. A frame from shortly before is in force as well if the version before
+    /// has no result for it, because it was still held back, and one from after is not if that has a result for it.
+    fn is_in_force(&self, place: Key, row: Option<u64>, receive_time: i64) -> bool {
+        if row.is_none_or(|row| self.from_row.is_some_and(|from_row| row >= from_row)) {
+            return true;
+        }
+        match self.newest_before {
+            None => receive_time >= self.since,
+            Some((newest, evaluated)) => {
+                let has_result = place <= newest && receive_time <= evaluated;
+                receive_time >= self.since.saturating_sub(CARRIED_NS) && !has_result
+            }
+        }
     }
 
     /// Returns the first trigger received since the version came into force.
@@ -282,10 +302,12 @@ impl Instance {
         for batch in view.scan(scan) {
             let batch = batch?;
             let mut any = false;
-            let in_force = |row: &usize| self.is_in_force(Some(batch.rows[*row]), batch.receive_time[*row]);
+            let key_of = |row: usize| (batch.time(row), self.trigger.id.0, batch.rows[row]);
+            let in_force =
+                |row: &usize| self.is_in_force(key_of(*row), Some(batch.rows[*row]), batch.receive_time[*row]);
             for row in (0..batch.len()).filter(in_force) {
                 any = true;
-                let key = (batch.time(row), self.trigger.id.0, batch.rows[row]);
+                let key = key_of(row);
                 first = Some(first.map_or(key, |first| first.min(key)));
             }
             if !any {
@@ -337,7 +359,7 @@ impl Instance {
             return;
         }
         if let Stage::Idle = self.stage {
-            if is_trigger && frame.row.is_some() && self.is_in_force(frame.row, frame.receive_time) {
+            if is_trigger && frame.row.is_some() && self.is_in_force(key(frame), frame.row, frame.receive_time) {
                 self.again = Some(Again::Record);
             }
             return;
@@ -449,7 +471,8 @@ impl Instance {
         self.released = key(last);
         self.received = frames.iter().map(|frame| frame.receive_time).max().unwrap_or(i64::MIN);
         let gives = |frame: &TappedFrame<InputValue>| {
-            let is_trigger = frame.stream == self.trigger.id && self.is_in_force(frame.row, frame.receive_time);
+            let is_trigger =
+                frame.stream == self.trigger.id && self.is_in_force(key(frame), frame.row, frame.receive_time);
             is_trigger && self.written.is_none_or(|written| key(frame) > written)
         };
         let moments: Vec<Moment> =

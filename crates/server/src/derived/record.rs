@@ -112,19 +112,57 @@ impl Output {
     ///
     /// # Errors
     /// Returns an error if a scan ends early.
-    pub fn newest(&self, view: &View, trigger: StreamId) -> Result<Option<(Key, i64)>, ScanError> {
-        let scan = Scan { newest_first: true, batch_rows: 64, ..Scan::all(self.stream, vec![self.row]) };
-        for batch in view.scan(scan) {
-            let batch = batch?;
-            let of = |row: usize| match batch.columns.first()?.cell(row) {
-                Ok(Value::U64(of)) => Some(((batch.time(row), trigger.0, of), batch.receive_time[row])),
-                _ => None,
-            };
-            if let Some(newest) = (0..batch.len()).rev().find_map(of) {
-                return Ok(Some(newest));
-            }
+    pub fn newest(&self, view: &View, trigger: StreamId) -> Result<Option<Newest>, ScanError> {
+        newest_of(view, self.stream, self.row, trigger)
+    }
+}
+
+/// Trigger of a result, and when that was evaluated, nanoseconds since 1970 UTC.
+pub type Newest = (Key, i64);
+
+fn newest_of(
+    view: &View,
+    results: StreamId,
+    row_of_trigger: ChannelIndex,
+    trigger: StreamId,
+) -> Result<Option<Newest>, ScanError> {
+    let scan = Scan { newest_first: true, batch_rows: 64, ..Scan::all(results, vec![row_of_trigger]) };
+    for batch in view.scan(scan) {
+        let batch = batch?;
+        let of = |row: usize| match batch.columns.first()?.cell(row) {
+            Ok(Value::U64(of)) => Some(((batch.time(row), trigger.0, of), batch.receive_time[row])),
+            _ => None,
+        };
+        if let Some(newest) = (0..batch.len()).rev().find_map(of) {
+            return Ok(Some(newest));
         }
-        Ok(None)
+    }
+    Ok(None)
+}
+
+/// Results of the version of a definition before the one in force.
+#[derive(Clone, Debug)]
+pub struct EarlierResults {
+    key: StreamKey,
+    row: String,
+}
+
+impl EarlierResults {
+    /// Returns where the results of the version before `version` are, or `None` for the first one.
+    pub fn before(version: u32, definition: &Definition, trigger: &StreamKey) -> Option<EarlierResults> {
+        let before = version.checked_sub(1).filter(|before| *before > 0)?.to_string();
+        let row = format!("{}_row", definition.channel);
+        Some(EarlierResults { key: definition.output(trigger, &before), row })
+    }
+
+    /// Returns the newest of them, as in [`Output::newest`].
+    ///
+    /// # Errors
+    /// Returns an error if a scan ends early.
+    pub fn newest(&self, view: &View, trigger: StreamId) -> Result<Option<Newest>, ScanError> {
+        let Some(stream) = view.catalog().streams.iter().find(|stream| stream.key == self.key) else { return Ok(None) };
+        let Some(row) = stream.layout.index(&self.row) else { return Ok(None) };
+        newest_of(view, stream.id, row, trigger)
     }
 }
 

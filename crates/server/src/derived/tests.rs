@@ -636,3 +636,59 @@ fn a_clock_that_is_set_back_behind_the_begin_of_a_version_silences_nothing() {
     assert_eq!((rig.rows("d", &["x"]).len(), rig.rows("e", &["y"]).len()), (20, 20));
     assert!(rig.late("d.x").is_empty() && rig.late("e.y").is_empty());
 }
+
+/// Returns the rows of triggers with a result of a version, in the order of the results.
+fn triggers_of(rig: &Rig, table: &str, channel: &str, version: &str) -> Vec<u64> {
+    let view = rig.ingest.store().view();
+    let is_it = |stream: &&Arc<Stream>| stream.key.table == table && stream.key.tag("version") == Some(version);
+    let Some(stream) = view.catalog().streams.iter().find(is_it).cloned() else { return Vec::new() };
+    let column = stream.layout.index(channel).expect("a channel");
+    let batches = view.scan(Scan::all(stream.id, vec![column]));
+    let cells = batches.map(|batch| batch.expect("a batch"));
+    let rows = |batch: strongback_store::Batch| -> Vec<u64> {
+        let cell = |row| match batch.columns[0].cell(row) {
+            Ok(Value::U64(row)) => row,
+            other => panic!("{other:?}"),
+        };
+        (0..batch.len()).map(cell).collect()
+    };
+    cells.flat_map(rows).collect()
+}
+
+#[test]
+fn frames_held_back_when_a_version_changes_have_a_result_of_one_of_the_two() {
+    for is_killed in [false, true] {
+        let mut rig = Rig::new();
+        let put = |rig: &Rig, expression: &str, now: i64| {
+            rig.derived.change(|book| {
+                let definition = book.compile(table("f.z", "a", expression)).expect("compiled");
+                book.put(&definition, now).expect("changed")
+            })
+        };
+        let mut now = BASE;
+        rig.send("b", "w", now, now, 0.0);
+        put(&rig, "\"a.v\" + coalesce(\"b.w\", 0)", now);
+        for n in 0..200 {
+            now = BASE + n * 3_000_000;
+            rig.send("a", "v", now, now, n as f64);
+            if n % 5 == 0 {
+                rig.send("b", "w", now, now, n as f64);
+            }
+            if n == 100 {
+                assert_eq!(put(&rig, "\"a.v\" - coalesce(\"b.w\", 0)", now + 1), 2);
+                if is_killed {
+                    rig.cut_off();
+                }
+            }
+            if n % 3 == 0 {
+                rig.turn(now + 1_000_000);
+            }
+        }
+        rig.turn(now + 2_000_000_000);
+        rig.turn(now + 4_000_000_000);
+        let (first, second) = (triggers_of(&rig, "f", "z_row", "1"), triggers_of(&rig, "f", "z_row", "2"));
+        assert!(first.len() > 80 && second.len() >= 99, "{} and {} results", first.len(), second.len());
+        let all: Vec<u64> = first.into_iter().chain(second).collect();
+        assert_eq!(all, (0..200).collect::<Vec<_>>(), "killed: {is_killed}");
+    }
+}

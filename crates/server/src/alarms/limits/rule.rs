@@ -225,6 +225,13 @@ pub struct Rule {
     pub context: Option<Context>,
 }
 
+impl Rule {
+    /// Returns the patterns of the channels as configured.
+    pub fn patterns(&self) -> &[String] {
+        &self.table.channels
+    }
+}
+
 /// Serializes the table as configured.
 impl Serialize for Rule {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,10 +1,16 @@
-//! Steps of alarms as one line for people, and as JSON for programs.
+//! Steps of alarms as one line for people and as JSON for programs, and events of the limits.
 
 use serde_json::{Value, json};
+use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::instant;
 
 use super::book::{AlarmStep, StepKind};
 use super::rule::{Level, Why};
+
+/// Returns an event of the limits.
+pub(super) fn event(time_ns: i64, level: &str, text: String) -> EventRow {
+    EventRow { time_ns, level: level.to_owned(), source: "limits".to_owned(), text, origin: EventOrigin::Server }
+}
 
 impl std::fmt::Display for AlarmStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
