@@ -323,9 +323,9 @@ mod tests {
         let (planning, account) = (Arc::new(Planning::new(0, memory.clone())), Arc::new(Account::default()));
         let large = Footprint { tree_bytes: 1 << 20, working_bytes: 100 << 20 };
         let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let run = |step: Box<dyn FnOnce() + Send>| {
+        let run = |step: Box<dyn FnOnce() -> Result<(), QueryError> + Send>| {
             let (planning, account) = (planning.clone(), account.clone());
-            tokio::spawn(async move { planning.run(&account, large, move |_| Ok(step())).await })
+            tokio::spawn(async move { planning.run(&account, large, move |_| step()).await })
         };
         let mut finish = Vec::new();
         for n in 0..LARGE_TURNS {
@@ -334,6 +334,7 @@ mod tests {
             let step = run(Box::new(move || {
                 let _ = began.send(n);
                 let _ = finished.recv();
+                Ok(())
             }));
             assert_eq!(begun.recv().await, Some(n));
             finish.push(sender);
@@ -345,6 +346,7 @@ mod tests {
         assert!(!memory.try_grow((60 << 20) - counted + 1));
         let last = run(Box::new(move || {
             let _ = began.send(usize::MAX);
+            Ok(())
         }));
         // A small one does not wait for them, another large one does.
         assert_eq!(planning.run(&account, SMALL, |_| Ok(3)).await, Ok(3));

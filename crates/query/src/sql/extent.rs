@@ -508,7 +508,7 @@ mod tests {
             format!("{sql} select 1 from t{times}")
         };
         check("select * from w").unwrap();
-        check(&vec!["select * from w"; 10].join(" union all ")).unwrap();
+        check(&["select * from w"; 10].join(" union all ")).unwrap();
         check(&crossed(2)).unwrap();
         assert!(check(&crossed(3)).unwrap_err().message.contains("8000 columns of all tables at"));
     }

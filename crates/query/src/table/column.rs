@@ -401,13 +401,20 @@ mod tests {
 
     use super::*;
 
+    /// Tags and channels of a stream.
+    #[derive(Debug)]
+    struct Named {
+        tags: Vec<&'static str>,
+        channels: Vec<(&'static str, ChannelType)>,
+    }
+
     /// Creates streams of one table, each with its tags and channels, and returns names with their origins after each.
-    fn names(streams: &[(&[&str], &[(&str, ChannelType)])]) -> Vec<Vec<String>> {
+    fn names(streams: &[Named]) -> Vec<Vec<String>> {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), StoreOptions { log_bytes: 8 << 20, ..StoreOptions::default() }, 0).unwrap();
         let mut all = Vec::new();
         let mut after = Vec::new();
-        for (n, (tags, channels)) in streams.iter().enumerate() {
+        for (n, Named { tags, channels }) in streams.iter().enumerate() {
             let spec = StreamSpec {
                 key: StreamKey::new("m", tags.iter().map(|tag| ((*tag).to_owned(), n.to_string()))),
                 source: "test".into(),
@@ -438,11 +445,15 @@ mod tests {
     #[test]
     fn a_name_belongs_to_what_had_it_first() {
         use ChannelType::{F64, I64, String};
+        let of = |tags: &[&'static str], channels: &[(&'static str, ChannelType)]| Named {
+            tags: tags.to_vec(),
+            channels: channels.to_vec(),
+        };
         let after = names(&[
-            (&[], &[("u", I64), ("u_field", I64)]),
-            (&["u"], &[("x", I64)]),
-            (&["x_tag", "x"], &[("u_field", F64), ("u", String)]),
-            (&["u"], &[("u_tag", F64)]),
+            of(&[], &[("u", I64), ("u_field", I64)]),
+            of(&["u"], &[("x", I64)]),
+            of(&["x_tag", "x"], &[("u_field", F64), ("u", String)]),
+            of(&["u"], &[("u_tag", F64)]),
         ]);
         let first =
             |n: usize| after[n].iter().map(|name| name.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
@@ -458,7 +469,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let pool = ["u", "u_field", "u_tag", "u_string", "u_field_field", "u_i64", "u_f64", "v"];
         for _ in 0..300 {
-            let mut streams: Vec<(Vec<&str>, Vec<(&str, ChannelType)>)> = Vec::new();
+            let mut streams: Vec<Named> = Vec::new();
             for n in 0..random.usize(1..6) {
                 let mut names = pool;
                 random.shuffle(&mut names);
@@ -466,10 +477,9 @@ mod tests {
                 let kind =
                     |name: &&'static str, random: &mut fastrand::Rng| (*name, [F64, I64, String][random.usize(..3)]);
                 let channels = names[4..4 + channels].iter().map(|name| kind(name, &mut random)).collect();
-                streams.push((names[..tags].to_vec(), channels));
+                streams.push(Named { tags: names[..tags].to_vec(), channels });
             }
-            let given: Vec<(&[&str], &[(&str, ChannelType)])> = streams.iter().map(|(t, c)| (&t[..], &c[..])).collect();
-            let after = names(&given);
+            let after = names(&streams);
             for (before, now) in after.iter().zip(&after[1..]) {
                 for column in before {
                     let is_same = |other: &str| other == column || other.starts_with(&format!("{column} "));
