@@ -700,6 +700,7 @@ mod tests {
             ("select repeat('ab', 3)", "ababab"),
             ("select lpad('a', 3, 'x') || rpad('b', 3, 'y')", "xxabyy"),
             ("select lpad('a', -1, 'x') || rpad(x, -5, x) || lpad(x, y, x) from (values ('b', -7)) v(x, y)", ""),
+            ("select 'a' || null || 'b'", ""),
             ("select lpad(repeat('x', 9000000), 2, 'y') || x from (values (1)) v(x) limit 1", "xx1"),
             ("select 'a' || 1 || 'b' || x from (values (2)) v(x)", "a1b2"),
             ("select array_to_string(array_repeat('a', 2) || make_array('b'), '-')", "a-a-b"),

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
-    Expr, GroupByExpr, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
+    Expr, GroupByExpr, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableFactor,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -321,36 +321,28 @@ impl Counting<'_> {
     }
 }
 
-/// Reports whether a SELECT of a body lists all columns of a table.
-fn selects_all(body: &SetExpr) -> bool {
-    let mut rest = vec![body];
+/// Returns the SELECTs combined by set operations in a body. A query in brackets is visited separately.
+fn selects(body: &SetExpr) -> Vec<&Select> {
+    let (mut found, mut rest) = (Vec::new(), vec![body]);
     while let Some(body) = rest.pop() {
         match body {
             SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
-            SetExpr::Select(select) => {
-                let is_wildcard =
-                    |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-                if select.projection.iter().any(is_wildcard) {
-                    return true;
-                }
-            }
+            SetExpr::Select(select) => found.push(select.as_ref()),
             _ => {}
         }
     }
-    false
+    found
+}
+
+/// Reports whether a SELECT of a body lists all columns of a table.
+fn selects_all(body: &SetExpr) -> bool {
+    let is_wildcard = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    selects(body).iter().any(|select| select.projection.iter().any(is_wildcard))
 }
 
 /// Returns the maximum number of columns that a SELECT of a body lists.
 fn listed_columns(body: &SetExpr) -> usize {
-    let (mut most, mut rest) = (0, vec![body]);
-    while let Some(body) = rest.pop() {
-        match body {
-            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
-            SetExpr::Select(select) => most = most.max(select.projection.len()),
-            _ => {}
-        }
-    }
-    most
+    selects(body).iter().map(|select| select.projection.len()).max().unwrap_or(0)
 }
 
 fn place_of(query: &Query) -> usize {
@@ -360,44 +352,26 @@ fn place_of(query: &Query) -> usize {
 /// Returns the number of queries combined by set operations in a body, and the maximum number of tables that one of
 /// them joins.
 fn parts_of(body: &SetExpr) -> (u64, usize) {
-    let (mut queries, mut joined, mut rest) = (0, 0, vec![body]);
-    while let Some(body) = rest.pop() {
-        match body {
-            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
-            SetExpr::Select(select) => {
-                queries += 1;
-                joined = joined.max(select.from.iter().map(|from| 1 + from.joins.len()).sum());
-            }
-            // A query in brackets is visited separately.
-            _ => {}
-        }
-    }
-    (queries, joined)
+    let selects = selects(body);
+    let joined = |select: &&Select| select.from.iter().map(|from| 1 + from.joins.len()).sum();
+    (selects.len() as u64, selects.iter().map(joined).max().unwrap_or(0))
 }
 
 /// Returns the maximum number of grouping sets of a body's GROUP BY. They are all expanded before they are counted.
 fn grouping_sets(body: &SetExpr) -> u64 {
-    let (mut most, mut rest) = (0, vec![body]);
-    while let Some(body) = rest.pop() {
-        match body {
-            SetExpr::SetOperation { left, right, .. } => rest.extend([left.as_ref(), right.as_ref()]),
-            SetExpr::Select(select) => {
-                let GroupByExpr::Expressions(keys, _) = &select.group_by else { continue };
-                let sets = keys.iter().fold(1_u64, |all, key| {
-                    all.saturating_mul(match key {
-                        Expr::Cube(keys) => 2_u64.saturating_pow(u32::try_from(keys.len()).unwrap_or(u32::MAX)),
-                        Expr::Rollup(keys) => keys.len() as u64 + 1,
-                        // Each of them is combined with all other keys.
-                        Expr::GroupingSets(sets) => sets.len() as u64,
-                        _ => 1,
-                    })
-                });
-                most = most.max(sets);
-            }
-            _ => {}
-        }
-    }
-    most
+    let sets = |select: &&Select| {
+        let GroupByExpr::Expressions(keys, _) = &select.group_by else { return 0 };
+        keys.iter().fold(1_u64, |all, key| {
+            all.saturating_mul(match key {
+                Expr::Cube(keys) => 2_u64.saturating_pow(u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+                Expr::Rollup(keys) => keys.len() as u64 + 1,
+                // Each of them is combined with all other keys.
+                Expr::GroupingSets(sets) => sets.len() as u64,
+                _ => 1,
+            })
+        })
+    };
+    selects(body).iter().map(sets).max().unwrap_or(0)
 }
 
 impl Visitor for Counting<'_> {
