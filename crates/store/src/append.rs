@@ -288,7 +288,8 @@ impl Writer {
         stream.counts.stored += 1;
         stream.counts.points += self.scratch.points as u64;
         let (words, text) = (&self.scratch.words, &self.scratch.text);
-        self.unit.put_frame((id, stream.shape_number), row, (words, text), &mut stream.dirty);
+        let row_and_clock = (row, stream.source_clock);
+        self.unit.put_frame((id, stream.shape_number), row_and_clock, (words, text), &mut stream.dirty);
         Ok(Some(row))
     }
 
@@ -298,26 +299,32 @@ impl Writer {
         self.open.push_row((id, &mut self.streams[id]), &self.scratch, self.unit.head(), now)
     }
 
-    /// Puts back a row of the log or of a held frame. The caller skips rows that are already sealed.
-    pub(crate) fn restore(&mut self, id: u32, shape: u16, row: &mut Vec<u64>, text: &mut Vec<u8>, now: i64) {
+    /// Puts back a row of the log or of a held frame, of an older shape and clock of its stream or the newest. The caller
+    /// skips rows that are already sealed.
+    pub(crate) fn restore(
+        &mut self,
+        id: u32,
+        (shape, source_clock): (u16, bool),
+        row: &mut Vec<u64>,
+        text: &mut Vec<u8>,
+        now: i64,
+    ) {
         std::mem::swap(&mut self.scratch.words, row);
         std::mem::swap(&mut self.scratch.text, text);
         let stream = &mut self.streams[id];
-        if stream.chunk.as_ref().is_some_and(|c| c.shape_number != shape) {
-            stream.chunk = None;
-        }
+        let newest_clock = std::mem::replace(&mut stream.source_clock, source_clock);
         let newest = stream.shape_number;
         if shape == newest {
             self.push_row(id, now);
-            return;
+        } else {
+            let older = self.streams.older_shape(id, shape);
+            let stream = &mut self.streams[id];
+            let current = std::mem::replace(&mut stream.shape, older);
+            stream.shape_number = shape;
+            self.push_row(id, now);
+            let stream = &mut self.streams[id];
+            (stream.shape_number, stream.shape) = (newest, current);
         }
-        // Written under an older layout, the row needs a chunk of that shape.
-        let older = self.streams.older_shape(id, shape);
-        let stream = &mut self.streams[id];
-        let current = std::mem::replace(&mut stream.shape, older);
-        stream.shape_number = shape;
-        self.push_row(id, now);
-        let stream = &mut self.streams[id];
-        (stream.shape_number, stream.shape) = (newest, current);
+        self.streams[id].source_clock = newest_clock;
     }
 }

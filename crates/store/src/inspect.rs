@@ -24,9 +24,10 @@ use crate::catalog;
 use crate::catalog::group::GroupRecord;
 use crate::disk::PAGE_BYTES;
 use crate::disk::names;
+use crate::log;
 use crate::log::checkpoint::{self, Position};
+use crate::log::reader::{LogReader, ReadUnit};
 use crate::log::superblock::{Superblock, SuperblockState};
-use crate::log::{self, Behind, Link, UnitHeader};
 use crate::model::blob_ref::BlobRef;
 pub use crate::model::damage::Damage;
 use crate::model::stream::StreamId;
@@ -358,49 +359,27 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
         found.damaged(name, size, format!("shorter than its {ring} bytes"));
         return Ok(());
     }
-    let mut link: Link = superblock.tail;
-    let (mut bytes, mut records) = (Vec::new(), Vec::new());
-    while link.position + PAGE_BYTES as u64 <= superblock.tail.position + ring {
-        let offset = link.position.offset(ring);
-        let head = file.read_at(&mut bytes, offset, log::UNIT_HEADER_BYTES)?;
-        let Some(header) = UnitHeader::decode(head).filter(|header| header.follows(&link)) else { break };
-        if log::unit_bytes(header.len as usize) > ring {
-            break;
+    let mut bytes = Vec::new();
+    let mut reader = LogReader::new(ring, superblock.tail, |to, at| {
+        let read = file.read_at(&mut bytes, at, to.len())?;
+        to[..read.len()].copy_from_slice(read);
+        Ok(read.len())
+    });
+    while let Some(ReadUnit { header, passed, .. }) = reader.next_unit(true, true)? {
+        if let Some(passed) = passed {
+            found.damaged(name, passed.position().offset(ring), passed.damage());
         }
-        // The records may wrap around the ring's end.
-        let start = offset + log::UNIT_HEADER_BYTES as u64;
-        let first = (ring - start).min(header.len.into()) as usize;
-        let mut crc = crc32c::crc32c(file.read_at(&mut records, start, first)?);
-        let rest = header.len as usize - first;
-        if rest > 0 {
-            crc = crc32c::crc32c_append(crc, file.read_at(&mut records, 0, rest)?);
-        }
-        if crc != header.crc {
-            // The last unit may be torn, and recovery stops here as well; a unit that is followed by another one was
-            // whole.
-            let next = header.link();
-            let after = file.read_at(&mut bytes, next.position.offset(ring), log::UNIT_HEADER_BYTES)?;
-            if UnitHeader::decode(after).is_some_and(|after| after.follows(&next)) {
-                found.damaged(name, offset, "the records of a commit that others follow: checksum");
-            }
-            break;
-        }
-        link = header.link();
         found.log.commits += 1;
         found.log.newest_commit = header.commit;
         found.log.clean = header.flags & log::CLEAN != 0;
     }
+    let link = reader.link();
     found.log.used_bytes = link.position - superblock.tail.position;
-    let limit = superblock.tail.position + ring;
-    let offset = link.position.offset(ring);
-    let len = Behind::BYTES.min(limit - link.position);
-    let first = len.min(ring - offset) as usize;
-    let mut behind = file.read_at(&mut bytes, offset, first)?.to_vec();
-    behind.extend_from_slice(file.read_at(&mut records, 0, len as usize - first)?);
     // A commit that a running store wrote in between is not damaged.
-    let is_written = UnitHeader::decode(&behind).is_some_and(|header| header.follows(&link));
-    if !is_written && let Some(reason) = Behind::of(&behind, &link, ring, limit).damage(&link) {
-        found.damaged(name, offset, reason);
+    if let Some(reason) = reader.behind_end()?.damage(&link)
+        && !reader.goes_on()?
+    {
+        found.damaged(name, link.position.offset(ring), reason);
     }
     Ok(())
 }

@@ -22,6 +22,7 @@
 //! other's chain. Records are described in [`crate::log::record`].
 
 pub(crate) mod checkpoint;
+pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod superblock;
 
@@ -168,6 +169,12 @@ impl UnitHeader {
         Link { position, commit: self.commit, chain, epoch: self.epoch }
     }
 
+    /// Returns the state that the unit follows, as far as the unit alone knows it.
+    pub(crate) fn link_before(&self) -> Link {
+        let commit = self.commit.saturating_sub(1);
+        Link { position: self.position, commit, chain: self.previous, epoch: self.epoch }
+    }
+
     /// Returns whether the unit follows the given state.
     pub(crate) fn follows(&self, link: &Link) -> bool {
         self.position == link.position
@@ -262,159 +269,5 @@ impl LogWriter {
             self.pages = Pages::default();
         }
         Ok(())
-    }
-}
-
-/// Reader of units one after the other, in large pieces.
-pub(crate) struct LogReader<'a> {
-    ring: &'a Ring,
-    link: Link,
-    /// Position at which the next lap of the ring begins; no unit may extend beyond it.
-    limit: LogPosition,
-    buffer: Vec<u8>,
-    /// Position of the buffer's first byte.
-    start: LogPosition,
-}
-
-/// Bytes read at a time during recovery.
-const READ_BYTES: u64 = 1 << 20;
-
-impl<'a> LogReader<'a> {
-    /// Creates a reader of the units after `link`.
-    pub(crate) fn new(ring: &'a Ring, link: Link) -> Self {
-        LogReader { ring, link, limit: link.position + ring.size_bytes, buffer: Vec::new(), start: link.position }
-    }
-
-    /// Returns the link after the last complete unit.
-    pub(crate) fn link(&self) -> Link {
-        self.link
-    }
-
-    /// Reads until the buffer holds `len` bytes from the link's position on. Returns whether it does.
-    fn fill(&mut self, len: u64) -> io::Result<bool> {
-        let position = self.link.position;
-        if position + len > self.limit {
-            return Ok(false);
-        }
-        let skip = (position - self.start) as usize;
-        if skip >= READ_BYTES as usize || skip == self.buffer.len() {
-            self.buffer.drain(..skip.min(self.buffer.len()));
-            self.start = position;
-        }
-        let want = position + len - self.start;
-        while (self.buffer.len() as u64) < want {
-            let at = self.start + self.buffer.len() as u64;
-            let offset = at.offset(self.ring.size_bytes);
-            let piece = READ_BYTES.min(self.ring.size_bytes - offset).min(self.limit - at) as usize;
-            let have = self.buffer.len();
-            self.buffer.resize(have + piece, 0);
-            let got = self.ring.file.read_at(&mut self.buffer[have..], offset)?;
-            if got < piece {
-                self.buffer.truncate(have + got);
-                return Ok((self.buffer.len() as u64) >= want);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Reads the next complete unit that follows: its header and records. Returns `None` at the end of the log. `check`
-    /// is only off for a mutant of the tests, which accepts whatever it finds.
-    pub(crate) fn next_unit(&mut self, check: bool) -> io::Result<Option<(UnitHeader, &[u8])>> {
-        if !self.fill(PAGE_BYTES as u64)? {
-            return Ok(None);
-        }
-        let at = (self.link.position - self.start) as usize;
-        let Some(header) = UnitHeader::decode(&self.buffer[at..]) else { return Ok(None) };
-        if !header.follows(&self.link) && (check || header.position != self.link.position) {
-            return Ok(None);
-        }
-        let size = unit_bytes(header.len as usize);
-        if !header.len.is_multiple_of(8) || !self.fill(size)? {
-            return Ok(None);
-        }
-        let at = (self.link.position - self.start) as usize + UNIT_HEADER_BYTES;
-        let end = at + header.len as usize;
-        if check && crc32c::crc32c(&self.buffer[at..end]) != header.crc {
-            return Ok(None);
-        }
-        self.link = header.link();
-        Ok(Some((header, &self.buffer[at..end])))
-    }
-
-    /// Returns the bytes after the last complete unit that look like a truncated unit of the same lap, or like its
-    /// remains. Remains have a header that fails its checksum, but whose position or chain still fits.
-    pub(crate) fn torn_bytes(&mut self) -> io::Result<u64> {
-        if !self.fill(PAGE_BYTES as u64)? {
-            return Ok(0);
-        }
-        let at = (self.link.position - self.start) as usize;
-        let page = &self.buffer[at..];
-        let Some(header) = UnitHeader::decode(page) else {
-            let zeros = page.iter().take(UNIT_HEADER_BYTES).all(|byte| *byte == 0);
-            let left = UnitHeader::fields(page).is_some_and(|header| {
-                let place = (header.position, header.commit) == (self.link.position, self.link.commit + 1);
-                !zeros && (header.previous == self.link.chain || place)
-            });
-            return Ok(if left { PAGE_BYTES as u64 } else { 0 });
-        };
-        Ok(if header.follows(&self.link) { unit_bytes(header.len as usize) } else { 0 })
-    }
-
-    /// Returns the newest commits whose complete headers are in the next MiB, where no intact log can have them.
-    pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
-        let link = self.link;
-        let room = READ_BYTES.min(self.limit - link.position);
-        self.fill(room)?;
-        let from = ((link.position - self.start) as usize).min(self.buffer.len());
-        Ok(Behind::of(&self.buffer[from..], &link, self.ring.size_bytes, self.limit))
-    }
-}
-
-/// Commits whose headers were found behind the log's end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Behind {
-    /// Newest commit of the lap that ends there: those in between are damaged.
-    pub(crate) same_lap: Option<u64>,
-    /// Newest commit of a later lap: the log was overwritten after the position of its beginning was recorded.
-    pub(crate) later_lap: Option<u64>,
-}
-
-impl Behind {
-    /// Bytes behind the end that are searched.
-    pub(crate) const BYTES: u64 = READ_BYTES;
-
-    /// Returns the newest commits whose complete headers are in `bytes`, which follow the last complete unit in a ring
-    /// of `ring_bytes`. The lap ends at `limit`.
-    ///
-    /// A unit is written when the one before it is durable. Units before one of a later commit were therefore durable,
-    /// and are not as they were written. Every page is searched for headers, including pages with values of an earlier
-    /// lap. A header counts only if a unit with its number can be there, given that each unit before it takes at least
-    /// a page.
-    pub(crate) fn of(bytes: &[u8], link: &Link, ring_bytes: u64, limit: LogPosition) -> Behind {
-        let mut behind = Behind::default();
-        for (n, page) in bytes.chunks(PAGE_BYTES).enumerate().skip(1) {
-            let Some(header) = UnitHeader::decode(page) else { continue };
-            let at = link.position + (n * PAGE_BYTES) as u64;
-            let units = header.commit.saturating_sub(link.commit);
-            let is_there =
-                header.position >= link.position && header.position.offset(ring_bytes) == at.offset(ring_bytes);
-            if !is_there {
-                continue;
-            }
-            let pages = (header.position - link.position) / PAGE_BYTES as u64;
-            if units < 2 || units > pages + 1 || header.epoch < link.epoch {
-                continue;
-            }
-            let newest = if header.position < limit { &mut behind.same_lap } else { &mut behind.later_lap };
-            *newest = (*newest).max(Some(header.commit));
-        }
-        behind
-    }
-
-    /// Says which commits are damaged and lost if those after `link` are not as they were written.
-    pub(crate) fn damage(&self, link: &Link) -> Option<String> {
-        let commit = self.same_lap?;
-        let first = link.commit + 1;
-        Some(format!("commit {first} is damaged, and what was committed after it, to {commit} at least, lost"))
     }
 }

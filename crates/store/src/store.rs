@@ -29,6 +29,7 @@ use crate::model::counts::*;
 use crate::model::damage::Damage;
 use crate::model::mutant::{self, Mutant};
 use crate::model::trouble::{is_full, is_read_only, passes};
+use crate::open::replay::LogDamage;
 use crate::open::{create, recovery};
 use crate::read::shared::Shared;
 use crate::segment::directory::SegmentList;
@@ -102,16 +103,26 @@ impl Store {
                 options.retention.clone_from(&layout.groups);
             }
         }
-        let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
-        let version = Arc::new(AtomicU64::new(1));
-        let mut writer = Writer::new(slots.clone(), options.max_streams, version.clone());
         let space = match disk.layout() {
             Some(layout) => Space::fixed(layout),
             None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
         };
-        let opened = recovery::open(&disk, &options, &space, &mut writer, now);
+        let recover = |damage: &mut LogDamage| {
+            let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
+            let version = Arc::new(AtomicU64::new(1));
+            let mut writer = Writer::new(slots.clone(), options.max_streams, version.clone());
+            let opened = recovery::open(&disk, &options, &space, (&mut writer, damage), now)?;
+            Ok((slots, version, writer, opened))
+        };
+        let mut damage = LogDamage::none(true);
+        let mut recovered = recover(&mut damage);
+        if matches!(recovered, Err(OpenError::Damaged { .. })) && damage.passed_to.is_some() {
+            // The commits behind the damage need what is lost with it.
+            damage = LogDamage::none(false);
+            recovered = recover(&mut damage);
+        }
         // Data that a failed write or sync did not make durable must not be found by the next opening.
-        let opened = opened.inspect_err(|_| disk.forget_cached())?;
+        let (slots, version, mut writer, opened) = recovered.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let settle_age_ns = i64::try_from(options.settle_age.as_nanos()).unwrap_or(i64::MAX);
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
@@ -125,6 +136,7 @@ impl Store {
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
         sealer.sealing.open = opened.open;
+        sealer.sealing.damage_end = damage.passed_to;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
         sealer.ages.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
         if let Some(fixed) = space.fixed {

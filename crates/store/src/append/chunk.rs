@@ -111,6 +111,12 @@ impl Chunk {
         self.published.load(Ordering::Acquire) as usize
     }
 
+    /// Returns whether its rows have a shape and a clock.
+    #[inline(always)]
+    pub(crate) fn fits(&self, shape_number: u16, source_clock: bool) -> bool {
+        self.shape_number == shape_number && self.source_clock == source_clock
+    }
+
     /// Returns whether it takes no more rows.
     pub(crate) fn is_full(&self) -> bool {
         self.published.load(Ordering::Relaxed) == self.capacity

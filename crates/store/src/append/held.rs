@@ -5,7 +5,8 @@
 //! closes whose line it ends, when its place in the log is needed, and at a clean end.
 //!
 //! ```text
-//! record held: u32 stream, u16 shape, u16 0, u64 row it would get, the row's words (crate::model::row), its text
+//! record held: u32 stream, u16 shape, u16 its clock (crate::log::record), u64 row it would get, the row's words
+//!              (crate::model::row), its text
 //! ```
 //! The record is valid if no frame with that row or a later one follows.
 
@@ -14,8 +15,7 @@ use std::sync::Arc;
 
 use crate::bytes::{Cursor, FormatError};
 use crate::log::LogPosition;
-use crate::log::record::CONTROL;
-use crate::log::record::Control;
+use crate::log::record::{self, CONTROL, Control};
 use crate::model::row::{RowShape, head_of, mask};
 use crate::model::value::{CellState, Value};
 
@@ -105,7 +105,7 @@ impl Held {
         let head = [
             u64::from(CONTROL) | (Control::Held as u64) << 32,
             (16 + self.words.len() * 8 + self.text.len()) as u64,
-            u64::from(stream) | u64::from(self.shape_number) << 32,
+            u64::from(stream) | u64::from(self.shape_number) << 32 | record::clock_code(self.source_clock) << 48,
             self.row,
         ];
         let words = head.into_iter().chain(self.words.iter().copied()).chain(text);
@@ -133,6 +133,8 @@ pub(crate) fn record_bytes(words: usize, text: usize) -> usize {
 pub(crate) struct HeldHead {
     pub(crate) stream: u32,
     pub(crate) shape_number: u16,
+    /// Number of its clock (see [`record::is_source_clock`]).
+    pub(crate) clock: u64,
     pub(crate) row: u64,
 }
 
@@ -143,8 +145,8 @@ impl HeldHead {
     /// If the record is too short.
     pub(crate) fn read(t: &mut Cursor<'_>) -> Result<HeldHead, FormatError> {
         let (stream, shape_number) = (t.u32("stream")?, t.u16("shape")?);
-        t.u16("reserved")?;
-        Ok(HeldHead { stream, shape_number, row: t.u64("row")? })
+        let clock = t.u16("clock")?.into();
+        Ok(HeldHead { stream, shape_number, clock, row: t.u64("row")? })
     }
 }
 

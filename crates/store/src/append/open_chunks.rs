@@ -55,7 +55,7 @@ impl OpenChunks {
             stream.newest_time = stream.newest_time.max(scratch.head().time(true));
         }
         let chunk = match &stream.chunk {
-            Some(chunk) if !chunk.is_full() && chunk.shape_number == stream.shape_number => chunk,
+            Some(chunk) if !chunk.is_full() && chunk.fits(stream.shape_number, stream.source_clock) => chunk,
             _ => {
                 let shape = (stream.shape.clone(), stream.shape_number);
                 let limits = (stream.capacity, self.chunk_max);

@@ -216,7 +216,7 @@ impl PendingUnit {
     pub(super) fn put_frame(
         &mut self,
         (stream, shape): (u32, u16),
-        row: u64,
+        row: (u64, bool),
         (words, text): (&[u64], &[u8]),
         dirty: &mut u64,
     ) {
@@ -224,7 +224,7 @@ impl PendingUnit {
             *dirty = self.number;
             self.dirty.push(stream);
         }
-        record::put_frame(&mut self.records, stream, shape, row, words, text);
+        record::put_frame(&mut self.records, (stream, shape), row, words, text);
     }
 
     /// Adds the record of a held frame, or writes over the one at `at`. Returns its place.

@@ -61,9 +61,9 @@ impl RecentRows {
         self.forget_beyond(FRAMES_MAX);
     }
 
-    /// Remembers a row of the log that is in a segment already.
-    pub(crate) fn keep_row(&mut self, shape: &Arc<RowShape>, words: &[u64], text: &[u8]) {
-        let time = head_of(words).time(true);
+    /// Remembers a row of the log that is in a segment already. `source_clock`: its `time` is its source_time.
+    pub(crate) fn keep_row(&mut self, shape: &Arc<RowShape>, source_clock: bool, words: &[u64], text: &[u8]) {
+        let time = head_of(words).time(source_clock);
         let hash = hash_row(shape, time, |w| words[w], text);
         self.add((time, time), shape, std::iter::once(hash), 0);
         self.forget_beyond(FRAMES_MAX);

@@ -470,8 +470,8 @@ impl Writer {
         let mut words = std::mem::take(&mut self.scratch.words);
         let mut texts = std::mem::take(&mut self.scratch.text);
         let dirty = &mut self.streams[id].dirty;
-        self.unit.put_frame((id, held.shape_number), ordinal, (&words, &texts), dirty);
-        self.restore(id, held.shape_number, &mut words, &mut texts, now);
+        self.unit.put_frame((id, held.shape_number), (ordinal, held.source_clock), (&words, &texts), dirty);
+        self.restore(id, (held.shape_number, held.source_clock), &mut words, &mut texts, now);
         std::mem::swap(&mut self.scratch, &mut row);
         reducer.row = row;
         let stream = &mut self.streams[id];
@@ -516,7 +516,8 @@ impl Writer {
         let head = HeldHead::read(t)?;
         let shape = self.streams.shape_of(head.stream, head.shape_number)?;
         let stream = self.streams.known(head.stream)?;
-        let held = Held::read(head, shape, stream.source_clock, t)?;
+        let source_clock = record::is_source_clock(head.clock)?.unwrap_or(stream.source_clock);
+        let held = Held::read(head, shape, source_clock, t)?;
         if held.shape.has_sequence {
             stream.restore_sequence(&held.words, held.row, false);
         }

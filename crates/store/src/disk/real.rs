@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -85,12 +86,12 @@ pub(super) fn open_file(path: &Path, options: &mut OpenOptions, access: Access) 
         // `DSYNC` is `O_SYNC` on Linux, which also writes the time of the write: one more write to the file system's
         // journal for each unit.
         match OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(path) {
-            Ok(direct) => return Ok(RealFile { buffered, direct: Some(direct) }),
+            Ok(direct) => return Ok(RealFile::new(buffered, Some(direct))),
             Err(error) if is_out_of_descriptors(&error) => return Err(error),
             Err(_) => {}
         }
     }
-    Ok(RealFile { buffered, direct: None })
+    Ok(RealFile::new(buffered, None))
 }
 
 /// Disables copy on write for an empty file (btrfs), so that pages are overwritten in place: a copy needs space, and a
@@ -228,6 +229,14 @@ impl Drop for FolderLock {
 pub(super) struct RealFile {
     buffered: File,
     direct: Option<File>,
+    /// Whether the page cache was synced since the file was opened. A process that was killed may have left data there.
+    is_synced: AtomicBool,
+}
+
+impl RealFile {
+    fn new(buffered: File, direct: Option<File>) -> RealFile {
+        RealFile { buffered, direct, is_synced: AtomicBool::new(false) }
+    }
 }
 
 impl DiskFile for RealFile {
@@ -254,8 +263,13 @@ impl DiskFile for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Writes through the direct handle were durable when they returned.
-        if self.direct.is_some() { Ok(()) } else { self.buffered.sync_data() }
+        // Writes through the direct handle were durable when they returned, and so were those that it refused.
+        if self.direct.is_some() && self.is_synced.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.buffered.sync_data()?;
+        self.is_synced.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn size(&self) -> io::Result<u64> {

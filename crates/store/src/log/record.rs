@@ -2,12 +2,17 @@
 //!
 //! ```text
 //! word 0: bits 0–31 stream, 32–47 number of its shape, 48–63 units of 16 bytes of text
-//! frame:   word 1 row; then the row's words (crate::model::row); then its text, padded with zeros to 16 bytes
+//! frame:   word 1 bits 0–61 row, 62–63 its clock; then the row's words (crate::model::row); then its text, padded with
+//!          zeros to 16 bytes
 //! control: stream = 2³² − 1, bits 32–47 kind; word 1 bytes that follow, padded with zeros to 8
 //! ```
+//! The clock says which of its times is the `time` of the row: 1 receive_time, 2 source_time if it has one; only if the
+//! superblock has the incompatible feature 4. 0, in rows of versions before this feature: as the stream's definition
+//! says when they are read.
 
-use crate::bytes::{Cursor, FormatError};
+use crate::bytes::{Cursor, FormatError, RecordError, contradiction};
 use crate::log::UNIT_HEADER_BYTES;
+use crate::model::limits::ROWS_MAX;
 
 /// Stream number of a control record.
 pub(crate) const CONTROL: u32 = u32::MAX;
@@ -26,11 +31,39 @@ pub(crate) enum Control {
     Held = 4,
 }
 
-/// Appends a frame: header, row and text padded to 16 bytes.
-pub(crate) fn put_frame(out: &mut Vec<u64>, stream: u32, shape: u16, row: u64, words: &[u64], text: &[u8]) {
+/// Bit of a frame's second word from which on it states the clock.
+const CLOCK_AT: u32 = ROWS_MAX.trailing_zeros();
+
+/// Returns the number of a stated clock.
+#[inline(always)]
+pub(crate) fn clock_code(source_clock: bool) -> u64 {
+    1 + u64::from(source_clock)
+}
+
+/// Returns whether a stated clock is that of the source; `None` if it is not stated.
+///
+/// # Errors
+/// If the number is unknown.
+pub(crate) fn is_source_clock(code: u64) -> Result<Option<bool>, RecordError> {
+    match code {
+        0 => Ok(None),
+        1 | 2 => Ok(Some(code == 2)),
+        _ => Err(contradiction(format!("a row has the clock {code}, which is not known"))),
+    }
+}
+
+/// Appends a frame: header, row and text padded to 16 bytes. `source_clock`: the `time` of the row is its source_time.
+#[inline(always)]
+pub(crate) fn put_frame(
+    out: &mut Vec<u64>,
+    (stream, shape): (u32, u16),
+    (row, source_clock): (u64, bool),
+    words: &[u64],
+    text: &[u8],
+) {
     let units = text.len().div_ceil(16) as u64;
     out.push(stream as u64 | (shape as u64) << 32 | units << 48);
-    out.push(row);
+    out.push(row | clock_code(source_clock) << CLOCK_AT);
     out.extend_from_slice(words);
     if units > 0 {
         let end = out.len() + units as usize * 2;
@@ -64,8 +97,8 @@ fn put_bytes(out: &mut Vec<u64>, bytes: &[u8]) {
 /// Decoded record. The words and text of a frame are read separately.
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
-    /// Frame; the remaining bytes begin with the words of its row.
-    Frame { stream: u32, shape: u16, row: u64, text_bytes: usize },
+    /// Frame; the remaining bytes begin with the words of its row. `clock`: see [`is_source_clock`].
+    Frame { stream: u32, shape: u16, row: u64, clock: u64, text_bytes: usize },
     /// Control record with its content.
     Control { kind: u16, content: Cursor<'a> },
 }
@@ -96,7 +129,8 @@ impl<'a> Records<'a> {
         let second = self.0.u64("head of a record").ok()?;
         let (stream, low) = (head as u32, (head >> 32) as u16);
         if stream != CONTROL {
-            return Some(Record::Frame { stream, shape: low, row: second, text_bytes: (head >> 48) as usize * 16 });
+            let (row, clock) = (second & (ROWS_MAX - 1), second >> CLOCK_AT);
+            return Some(Record::Frame { stream, shape: low, row, clock, text_bytes: (head >> 48) as usize * 16 });
         }
         let len = usize::try_from(second).ok()?;
         let mut padded = self.0.part(len.checked_next_multiple_of(8)?, "control record").ok()?;

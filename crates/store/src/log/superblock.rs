@@ -6,7 +6,7 @@
 //! 0      8    magic "STRONGBK"
 //! 8      4    format version: 1
 //! 12     4    incompatible features: an unknown bit refuses; 1: the checkpoint says which sequences were seen,
-//!             2: rows of losses have a group of their own
+//!             2: rows of losses have a group of their own; 4: rows of the log state their clock
 //! 16     4    compatible features: unknown bits are ignored
 //! 20     4    epoch of the newest opening
 //! 24     8    generation
@@ -43,8 +43,10 @@ pub(crate) const SEQUENCES: u32 = 1;
 /// Incompatible feature: rows of `strongback.gaps` have their own group, which a program that does not know it would
 /// take for data that may be dropped.
 pub(crate) const GAPS_APART: u32 = 2;
+/// Incompatible feature: rows of the log state which of their times is their `time`.
+pub(crate) const CLOCKS_STATED: u32 = 4;
 /// Incompatible features that this program knows.
-const KNOWN_INCOMPATIBLE: u32 = SEQUENCES | GAPS_APART;
+pub(crate) const KNOWN_INCOMPATIBLE: u32 = SEQUENCES | GAPS_APART | CLOCKS_STATED;
 
 /// Fields of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -64,6 +64,8 @@ pub(crate) enum Mutant {
     BelieveEnds,
     /// Rows go into segments before earlier ones of their stream that wait for a mixed block.
     SealPastFew,
+    /// Rows of the log get the clock that their stream has when they are read.
+    ForgetClock,
     /// Each loss gets its own row.
     TellEachLoss,
 }

@@ -42,7 +42,7 @@ use crate::disk::space::Space;
 use crate::disk::{Access, Disk, PAGE_BYTES, forget_cached, io_error};
 use crate::log::checkpoint::{Checkpoint, SealedRows};
 use crate::log::record::{self, Control};
-use crate::log::superblock::{Superblock, SuperblockFile};
+use crate::log::superblock::{CLOCKS_STATED, Superblock, SuperblockFile};
 use crate::log::{self, Link, LogWriter, Ring};
 use crate::model::counts::RecoveryReport;
 use crate::model::damage::Damage;
@@ -55,7 +55,7 @@ use crate::model::trouble::is_full;
 use crate::open::checkpoint::{missing, read_checkpoint};
 use crate::open::create;
 use crate::open::missing::FileSizes;
-use crate::open::replay::{pass_lost, replay};
+use crate::open::replay::{LogDamage, pass_lost, replay};
 use crate::segment::directory::{BlockRef, Segment, SegmentEntry, file_name, remove_segment};
 use crate::segment::file::SegmentFile;
 use crate::segment::{Beside, SegmentHeader};
@@ -96,7 +96,7 @@ pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &StoreOptions,
     space: &Space,
-    writer: &mut Writer,
+    (writer, damage): (&mut Writer, &mut LogDamage),
     now: i64,
 ) -> Result<Opened, OpenError> {
     let invalid = |reason| OpenError::Options { path: disk.path(), reason };
@@ -114,11 +114,12 @@ pub(crate) fn open(
         recovery.take_segment(id, entry, &sizes)?;
     }
     let tail = recovery.opened.superblock.now.tail;
-    let link = replay(&**disk, &ring, tail, recovery.writer, &mut recovery.opened, &mut recovery.lost)?;
+    let Recovery { writer, opened, lost, .. } = &mut recovery;
+    let link = replay(&**disk, &ring, tail, writer, opened, (damage, lost), now)?;
     recovery.lose_rest();
     recovery.find_rest(link)?;
     recovery.begin_epoch(&ring, link, options)?;
-    recovery.tell_losses();
+    recovery.tell_losses(&damage.instants);
     recovery.remove_dropped(&dropped)?;
     Ok(recovery.finish())
 }
@@ -370,7 +371,8 @@ impl<'a> Recovery<'a> {
         }
         let superblock = self.opened.superblock.now;
         let epoch = superblock.epoch.max(link.epoch) + 1;
-        let written = self.opened.superblock.write(Superblock { epoch, ..superblock });
+        let incompatible = superblock.incompatible | CLOCKS_STATED;
+        let written = self.opened.superblock.write(Superblock { epoch, incompatible, ..superblock });
         written.map_err(io_error(disk, names::SUPERBLOCK))?;
         self.opened.log = LogWriter::new(ring.clone(), link);
         let reserve = reserve_bytes(ring.size_bytes);
@@ -391,24 +393,25 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Adds rows to `strongback.gaps` for what was lost.
-    fn tell_losses(&mut self) {
+    /// Adds rows to `strongback.gaps` for what was lost, also between the `damaged` instants.
+    fn tell_losses(&mut self, damaged: &[(i64, i64)]) {
         let (writer, report) = (&mut *self.writer, &mut self.opened.report);
-        let damaged = report.damaged.iter().any(|damage| damage.file == names::LOG);
-        if damaged || report.torn_bytes > 0 {
-            // Torn: a commit that was never acknowledged; still, some data was on its way.
-            writer.gaps.push(Gap {
-                id: 0,
-                stream: None,
-                cause: if damaged { GapCause::Damaged } else { GapCause::Torn },
-                source: "strongback".into(),
-                name: String::new(),
-                session: None,
-                sequence: None,
-                rows: None,
-                time: (self.opened.last_commit.unwrap_or(self.now), self.now),
-                count: 0,
-            });
+        let of_log = |cause, time| Gap {
+            id: 0,
+            stream: None,
+            cause,
+            source: "strongback".into(),
+            name: String::new(),
+            session: None,
+            sequence: None,
+            rows: None,
+            time,
+            count: 0,
+        };
+        damaged.iter().for_each(|time| writer.gaps.push(of_log(GapCause::Damaged, *time)));
+        if report.torn_bytes > 0 && !damaged.iter().any(|(_, to)| *to == self.now) {
+            // A commit that was never acknowledged; still, some data was on its way.
+            writer.gaps.push(of_log(GapCause::Torn, (self.opened.last_commit.unwrap_or(self.now), self.now)));
         }
         tell_untold(writer);
         for segment in &self.opened.untold.segments {

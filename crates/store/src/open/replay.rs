@@ -9,16 +9,34 @@ use crate::append::stream_slot::OpenRows;
 use crate::bytes::{Cursor, RecordError, contradiction};
 use crate::catalog;
 use crate::disk::{Disk, io_error, names};
-use crate::log::record::{Control, Record, Records};
+use crate::log::reader::{LogReader, ReadUnit};
+use crate::log::record::{self, Control, Record, Records};
 use crate::log::superblock::Superblock;
-use crate::log::{self, Link, LogReader, Ring};
+use crate::log::{self, Link, LogPosition, Ring};
 use crate::model::counts::RecoveryReport;
 use crate::model::damage::Damage;
-use crate::model::limits::ROWS_MAX;
 use crate::model::mutant::{self, Mutant};
 use crate::model::refusal::{OpenError, repair_hint};
 use crate::open::recovery::Opened;
 use crate::upkeep::lost::LostRows;
+
+/// How the log is read behind damaged commits, and what was damaged.
+#[derive(Debug)]
+pub(crate) struct LogDamage {
+    /// Whether commits behind damaged ones are read. They may need definitions that are lost with those.
+    pub(crate) passes: bool,
+    /// Commits of before and after each damage, nanoseconds since 1970 UTC.
+    pub(crate) instants: Vec<(i64, i64)>,
+    /// Where the newest damage that was passed ends.
+    pub(crate) passed_to: Option<LogPosition>,
+}
+
+impl LogDamage {
+    /// Makes the record of a log in which no damage was found yet.
+    pub(crate) fn none(passes: bool) -> LogDamage {
+        LogDamage { passes, instants: Vec::new(), passed_to: None }
+    }
+}
 
 /// Replays the log's whole units. Returns the link of the last one.
 pub(crate) fn replay(
@@ -27,24 +45,35 @@ pub(crate) fn replay(
     tail: Link,
     writer: &mut Writer,
     opened: &mut Opened,
-    lost: &mut Vec<LostRows>,
+    (damage, lost): (&mut LogDamage, &mut Vec<LostRows>),
+    now: i64,
 ) -> Result<Link, OpenError> {
-    let mut reader = LogReader::new(ring, tail);
+    let mut reader = LogReader::new(ring.size_bytes, tail, |bytes, at| ring.file.read_at(bytes, at));
     let mut scratch = (Vec::new(), Vec::new());
+    let damaged = |position: LogPosition, reason| {
+        let offset = position.offset(ring.size_bytes);
+        Damage { file: names::LOG.to_owned(), offset, reason }
+    };
     loop {
-        let position = reader.link().position;
-        let unit = reader.next_unit(!mutant::is_active(Mutant::NoLogCheck)).map_err(io_error(disk, names::LOG))?;
-        let Some((header, bytes)) = unit else { break };
+        let unit = reader.next_unit(damage.passes, !mutant::is_active(Mutant::NoLogCheck));
+        let Some(ReadUnit { header, records, passed }) = unit.map_err(io_error(disk, names::LOG))? else { break };
+        if let Some(passed) = passed {
+            opened.report.damaged.push(damaged(passed.position(), passed.damage()));
+            // Where the tail may move: the next opening then need not pass the damage again.
+            opened.links.push_back(header.link_before());
+            damage.instants.push((opened.last_commit.unwrap_or(header.instant), header.instant));
+            damage.passed_to = Some(header.position);
+        }
         opened.report.clean = header.flags & log::CLEAN != 0;
         opened.links.push_back(header.link());
         opened.last_commit = Some(header.instant);
         writer.unit.read_back(header.position);
-        let applied = apply_unit(writer, bytes, &mut scratch, header.instant, &mut opened.report, lost);
+        let applied = apply_unit(writer, records, &mut scratch, header.instant, &mut opened.report, lost);
         applied.map_err(|why| OpenError::Damaged {
             path: format!("{}/{}", disk.path(), names::LOG),
             reason: format!(
                 "a record of the unit at offset {} does not fit what came before: within the unit, {why}",
-                position.offset(ring.size_bytes)
+                header.position.offset(ring.size_bytes)
             ),
         })?;
     }
@@ -69,8 +98,8 @@ pub(crate) fn replay(
         });
     }
     if let Some(reason) = behind.damage(&end) {
-        let offset = end.position.offset(ring.size_bytes);
-        opened.report.damaged.push(Damage { file: names::LOG.to_owned(), offset, reason });
+        opened.report.damaged.push(damaged(end.position, reason));
+        damage.instants.push((opened.last_commit.unwrap_or(now), now));
     }
     Ok(end)
 }
@@ -111,17 +140,15 @@ pub(crate) fn apply_record(
     let Some(record) = records.next_record() else { return Ok(false) };
     match record {
         Record::Control { kind, mut content } => apply_control(writer, kind, &mut content)?,
-        Record::Frame { stream, shape, row, text_bytes } => {
-            if row >= ROWS_MAX {
-                return Err(contradiction(format!("stream {stream}: row {row} is beyond the last possible one")));
-            }
+        Record::Frame { stream, shape, row, clock, text_bytes } => {
+            let clock = record::is_source_clock(clock)?;
             let found_lost = pass_lost(writer, stream, row);
             let follows_lost = found_lost.is_some();
             if let Some(rows) = found_lost {
                 let before = writer.streams[stream].slot.sealed.load().time.1;
                 lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
             }
-            let frame = LoggedFrame { stream, shape, row, text_bytes, follows_lost };
+            let frame = LoggedFrame { stream, shape, row, clock, text_bytes, follows_lost };
             apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
         }
     }
@@ -148,6 +175,8 @@ struct LoggedFrame {
     stream: u32,
     shape: u16,
     row: u64,
+    /// Whether its `time` is its source_time; `None`: as its stream's definition says.
+    clock: Option<bool>,
     text_bytes: usize,
     /// Whether rows before it are lost.
     follows_lost: bool,
@@ -156,7 +185,7 @@ struct LoggedFrame {
 fn apply_frame(
     writer: &mut Writer,
     records: &mut Records<'_>,
-    &LoggedFrame { stream, shape, row, text_bytes, follows_lost }: &LoggedFrame,
+    &LoggedFrame { stream, shape, row, clock, text_bytes, follows_lost }: &LoggedFrame,
     (words, text): (&mut Vec<u64>, &mut Vec<u8>),
     instant: i64,
     report: &mut RecoveryReport,
@@ -178,15 +207,17 @@ fn apply_frame(
         tracker.name_gap(gap.session, gap.sequence, gap.id);
     }
     let state = writer.streams.known(stream)?;
+    let clock = clock.filter(|_| !mutant::is_active(Mutant::ForgetClock));
+    let source_clock = clock.unwrap_or(state.source_clock);
     if row < state.next_row {
         // Already in a segment; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();
-            recent.keep_row(&row_shape, words, text);
+            recent.keep_row(&row_shape, source_clock, words, text);
         }
         return Ok(());
     }
-    writer.restore(stream, shape, words, text, instant);
+    writer.restore(stream, (shape, source_clock), words, text, instant);
     report.frames += 1;
     Ok(())
 }

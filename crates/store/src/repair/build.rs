@@ -17,7 +17,7 @@ use crate::catalog::{self, ShapeChange, ShapeHistory};
 use crate::disk::io_error;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::log::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
-use crate::log::superblock::{Superblock, SuperblockFile};
+use crate::log::superblock::{KNOWN_INCOMPATIBLE, Superblock, SuperblockFile};
 use crate::log::{self as log_format, Link, LogPosition, LogWriter, Ring};
 use crate::model::limits::SEGMENT_BYTES_MAX;
 use crate::model::stream::{Clock, Layout, Stream, StreamId, StreamKey};
@@ -506,6 +506,8 @@ impl NewStore {
             checkpoint_chain: checkpoint.chain,
             next_segment: self.next_segment,
             generation: 0,
+            // Without a superblock it is not known which of them what was found needs.
+            incompatible: superblock.map_or(KNOWN_INCOMPATIBLE, |found| found.incompatible),
             ..superblock.unwrap_or_default()
         };
         SuperblockFile::create(disk, first)?;

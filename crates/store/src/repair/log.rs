@@ -8,9 +8,10 @@ use super::source::Source;
 use crate::append::Writer;
 use crate::disk::names;
 use crate::disk::{DiskFile, PAGE_BYTES, read_exact};
+use crate::log::reader::LogReader;
 use crate::log::record::{Record, Records};
 use crate::log::superblock::Superblock;
-use crate::log::{self, LogPosition, LogReader, Ring, UNIT_HEADER_BYTES, UnitHeader};
+use crate::log::{self, LogPosition, UNIT_HEADER_BYTES, UnitHeader};
 use crate::model::counts::RecoveryReport;
 use crate::open::replay::apply_record;
 use crate::upkeep::lost::LostRows;
@@ -67,12 +68,11 @@ pub(super) fn units(
         end = header.link().position;
         units.push(Unit { header, records });
     }
-    if let Some(last) = last {
-        let ring = Ring { file, size_bytes: ring };
-        if LogReader::new(&ring, last).torn_bytes()? > 0 {
-            let reason = "the commit behind the last whole one was cut, or is damaged";
-            report.damaged(names::LOG, last.position.offset(ring.size_bytes), reason);
-        }
+    if let Some(last) = last
+        && LogReader::new(ring, last, |bytes, at| file.read_at(bytes, at)).torn_bytes()? > 0
+    {
+        let reason = "the commit behind the last whole one was cut, or is damaged";
+        report.damaged(names::LOG, last.position.offset(ring), reason);
     }
     Ok(units)
 }

@@ -4,6 +4,7 @@
 use crate::bytes::Cursor;
 use crate::catalog::definition;
 use crate::disk::fault::FaultDisk;
+use crate::log::superblock::CLOCKS_STATED;
 use crate::tests::kit::*;
 use crate::*;
 
@@ -139,5 +140,58 @@ fn a_known_stream_refuses_longer_texts_and_stays_as_it_is() {
         let tags = tags.map(|tag| (tag.to_owned(), String::new())).to_vec();
         let refused = store.resolve(&StreamSpec { key: StreamKey { table: "t".into(), tags }, ..rig() }, T0);
         assert!(refused.expect_err("tags").to_string().contains("out of order"));
+    }
+}
+
+/// Times of a stream's rows: `time`, as its clock says.
+fn times(store: &Store, stream: StreamId) -> Vec<i64> {
+    let batches = store.view().scan(Scan::all(stream, Vec::new())).map(|batch| batch.expect("reads"));
+    batches.flat_map(|batch| (0..batch.len()).map(|row| batch.time(row)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn rows_keep_the_clock_of_their_stream_when_they_were_appended() {
+    for reduced in [false, true] {
+        let of_clock = |clock| {
+            let reduction = if reduced { Reduction::Deadband { bound: 10.0 } } else { Reduction::None };
+            spec("t", [ChannelSpec { reduction, ..ChannelSpec::new("x", ChannelType::F64) }]).clock(clock)
+        };
+        let disk = FaultDisk::new(11);
+        let store = open(&disk, StoreOptions::default());
+        let mut expected = Vec::new();
+        let mut id = StreamId(0);
+        for (n, clock) in [Clock::Source, Clock::Receive, Clock::Source, Clock::Receive].into_iter().enumerate() {
+            id = store.stream(&of_clock(clock));
+            let mut batch = FrameBatch::new();
+            for frame in 0..3 {
+                let at = T0 + (n * 10 + frame) as i64 * 1_000;
+                // With reductions, the first of each is stored, and the last is held.
+                batch.put(head(id, at).sampled(Some(at - 100)), [Value::F64((n * 100) as f64)]);
+                if !reduced || frame != 1 {
+                    expected.push(if clock == Clock::Source { at - 100 } else { at });
+                }
+            }
+            store.append(&batch, T0);
+            store.commit(T0).expect("committed");
+        }
+        // The definitions alone: the rows stay in the log.
+        if reduced {
+            store.upkeep(T0);
+        }
+        let newest = store.view().state_at(id, i64::MAX, &[ChannelIndex(0)]).expect("reads");
+        let at_end = newest[0].as_ref().expect("a state").time;
+        assert_eq!(at_end, *expected.last().expect("rows"), "reduced {reduced}");
+        // The newest frame with a reduction has no row.
+        expected.truncate(expected.len() - usize::from(reduced));
+        assert_eq!(times(&store, id), expected, "reduced {reduced}");
+        let store = open(&disk.after_cut(), StoreOptions::default());
+        assert_eq!(times(&store, id), expected, "reduced {reduced}");
+        let newest = store.view().state_at(id, i64::MAX, &[ChannelIndex(0)]).expect("reads");
+        assert_eq!(newest[0].as_ref().expect("a state").time, at_end, "reduced {reduced}");
+        // Older programs refuse such a store by name.
+        let superblock = disk.content("superblock").expect("a superblock");
+        let features = |page: &[u8]| u32::from_le_bytes(page[12..16].try_into().expect("four bytes"));
+        let stated = superblock.chunks(4096).map(|page| features(page) & CLOCKS_STATED).max();
+        assert_eq!(stated, Some(CLOCKS_STATED));
     }
 }

@@ -78,12 +78,13 @@ impl Sealer {
             self.write_checkpoint(engine, None)?;
         }
         drop_sealed(engine);
-        let (ring, head, front, open_bytes, wanted) = {
+        let (ring, head, tail, front, open_bytes, wanted) = {
             let mut writer = engine.writer.lock();
             self.sealing.queue.extend(writer.open.take_due());
             self.checkpoints.note_streams(writer.streams.take_changed());
             let Writer { unit, open, .. } = &mut *writer;
-            (unit.ring_bytes(), unit.head(), open.first_position(), open.bytes(), unit.take_wanted())
+            let (head, tail) = (unit.head(), unit.tail());
+            (unit.ring_bytes(), head, tail, open.first_position(), open.bytes(), unit.take_wanted())
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
@@ -106,9 +107,11 @@ impl Sealer {
                 stream.due = false;
             }
         }
-        // The oldest rows go first if they are in the log's last quarter, or in what an append needs of it, or if
-        // memory is over its budget.
-        let floor = (head + wanted.max(ring / 4)).back(ring);
+        // The oldest rows go first if they are in the log's last quarter, or in what an append needs of it, or before
+        // damage, or if memory is over its budget.
+        self.sealing.damage_end = self.sealing.damage_end.filter(|end| *end > tail);
+        let damage_end = self.sealing.damage_end;
+        let floor = (head + wanted.max(ring / 4)).back(ring).max(damage_end.unwrap_or_default());
         // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
         let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };
         let over = open_bytes > engine.options.open_bytes;
@@ -147,7 +150,7 @@ impl Sealer {
                 self.flush(engine, group)?;
             }
         }
-        self.move_tail(engine, ring / 8)?;
+        self.move_tail(engine, if damage_end.is_some() { 1 } else { ring / 8 })?;
         // Once a second of the caller's clock, and after each segment that was finished.
         if self.expiry_due || now.abs_diff(self.expiry_at) >= 1_000_000_000 {
             (self.expiry_due, self.expiry_at) = (false, now);

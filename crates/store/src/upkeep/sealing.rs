@@ -10,6 +10,7 @@ use crate::append::recent::{RECENT_BYTES_MAX, RecentOrder};
 use crate::block::Encoder;
 use crate::catalog::group::Group;
 use crate::codec::CodecMemory;
+use crate::log::LogPosition;
 use crate::segment::file::SegmentFile;
 
 type Hash = foldhash::fast::RandomState;
@@ -33,6 +34,8 @@ pub(crate) struct Sealing {
     pub(crate) open: BTreeMap<Group, SegmentFile>,
     /// By group, the stream after the last one whose newest blocks the newest finished segment lists.
     pub(super) covered_to: BTreeMap<Group, u32>,
+    /// End of damage in the log: until the log begins behind it, each opening reports it.
+    pub(crate) damage_end: Option<LogPosition>,
     /// Streams that wait for a block of their own.
     pub(super) queue: VecDeque<u32>,
     /// First row of a stream that is not encoded yet, if that is not the first in memory, with the session and
@@ -53,6 +56,7 @@ impl Sealing {
             memories: HashMap::default(),
             open: BTreeMap::new(),
             covered_to: BTreeMap::new(),
+            damage_end: None,
             queue: VecDeque::new(),
             encoded_to: HashMap::default(),
             sealed_time: HashMap::default(),

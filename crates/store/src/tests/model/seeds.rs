@@ -134,5 +134,7 @@ fn an_acknowledgement_too_early_is_found() {
         ("held frames not in the log", Some(Mutant::ForgetHeld), None, false),
         ("rows sealed past few others", Some(Mutant::SealPastFew), None, false),
         ("rows sealed past few others", Some(Mutant::SealPastFew), None, true),
+        ("rows of the log by the newest clock", Some(Mutant::ForgetClock), None, false),
+        ("rows of the log by the newest clock", Some(Mutant::ForgetClock), None, true),
     ]);
 }
