@@ -235,9 +235,9 @@ pub struct DoctorArgs {
     /// Time at which data is missing: nanoseconds since 1970, RFC 3339, or now-10m [default: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<String>,
-    /// Address of the server
-    #[arg(long, alias = "url", value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub server: String,
+    /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
+    #[arg(long, alias = "url", value_name = "ADDR")]
+    pub server: Option<String>,
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,

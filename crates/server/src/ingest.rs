@@ -164,10 +164,12 @@ fn report_damage(store: &Store, dir: &Path) {
     let recovery = store.recovery();
     for damage in &recovery.damaged {
         let (file, offset) = (dir.join(&damage.file), damage.offset);
+        tracing::error!("{}, offset {offset}: {}: damaged since it was written", file.display(), damage.reason);
+    }
+    if !recovery.damaged.is_empty() {
         tracing::error!(
-            "{}, offset {offset}: {}: damaged since it was written; {} rows are lost with all that is damaged",
-            file.display(),
-            damage.reason,
+            "rows known to be lost with all that is damaged: {}; strongback.gaps has their streams and times, and the \
+             times of commits whose rows nothing names",
             recovery.lost_rows
         );
     }

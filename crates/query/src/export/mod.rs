@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::Stream as FuturesStream;
 use strongback_store::text::{CsvLead, FrameColumns, TextForm, put_time};
-use strongback_store::{Batch, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, View, matching_data};
+use strongback_store::{Batch, Catalog, Chosen, NextFrame, OrderedFrames, OrderedScan, Pattern, View, matching_data};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -132,7 +132,7 @@ impl Query {
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
         let view = self.inner.store.view();
         let (of, patterns) = (view.clone(), request.patterns.clone());
-        let chosen = self.inner.spawn_heavy(async move { matching_data(of.catalog(), &patterns) }).await;
+        let chosen = self.inner.spawn_heavy(async move { choose(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
         let columns = columns_of(&chosen?)?;
         let system = self.inner.system.clone();
@@ -148,6 +148,24 @@ impl Query {
         });
         Ok(ExportStream { chunks, task: Some(task), _engine: self.clone() })
     }
+}
+
+/// Returns the channels that patterns match.
+///
+/// # Errors
+/// If one of them matches none, since an export without the channels that it was to have looks complete; or if the
+/// patterns take too long to compare.
+fn choose(catalog: &Catalog, patterns: &[Pattern]) -> Result<Vec<Chosen>, QueryError> {
+    let chosen = matching_data(catalog, patterns)?;
+    for pattern in patterns.iter().filter(|_| !chosen.is_empty() && patterns.len() > 1) {
+        if matching_data(catalog, std::slice::from_ref(pattern))?.is_empty() {
+            let message = format!("no channel matches {}", pattern.as_str());
+            return Err(
+                QueryError::new(sqlstate::UNDEFINED_COLUMN, message).with_hint("The other patterns match some.")
+            );
+        }
+    }
+    Ok(chosen)
 }
 
 /// Makes the columns of an export.

@@ -80,9 +80,9 @@ pub enum DerivedCommand {
 /// The server to use.
 #[derive(Clone, Debug, Args)]
 pub struct DerivedArgs {
-    /// Address of the server
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub server: String,
+    /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub server: Option<String>,
     /// File with the server's token
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,

@@ -119,9 +119,9 @@ pub enum ControlWord {
 /// The server to use.
 #[derive(Clone, Debug, Args)]
 pub struct PlaybackArgs {
-    /// Address of the server
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", global = true)]
-    pub server: String,
+    /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", global = true)]
+    pub server: Option<String>,
     /// File with the server's token
     #[arg(long, value_name = "FILE", global = true)]
     pub auth_token_file: Option<PathBuf>,

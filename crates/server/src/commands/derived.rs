@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::{DerivedArgs, DerivedCommand};
 use crate::commands::client::{ask_with, percent_encoded, text};
 use crate::commands::outcome::Outcome;
+use crate::commands::settings;
 use crate::text::plural::many;
 
 /// Time between two polls of a backfill's progress.
@@ -15,7 +16,8 @@ const ASK_EACH: Duration = Duration::from_millis(200);
 
 fn ask(args: &DerivedArgs, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    ask_with(&args.server, (method, path), args.auth_token_file.as_deref(), &body)?.json()
+    let server = settings::server(args.server.as_deref())?;
+    ask_with(&server, (method, path), args.auth_token_file.as_deref(), &body)?.json()
 }
 
 fn path(name: &str) -> String {

@@ -9,6 +9,7 @@ use strongback_sources::instant;
 use crate::cli::DoctorArgs;
 use crate::commands::client;
 use crate::commands::outcome::{Outcome, WrongFlag};
+use crate::commands::settings;
 use crate::process::clock::now_ns;
 
 /// Width of the output in characters.
@@ -37,7 +38,8 @@ fn ask(args: &DoctorArgs) -> anyhow::Result<Value> {
             write!(path, "{key}={}&", client::percent_encoded(value))?;
         }
     }
-    let asked = client::ask(&args.server, "GET", &path, args.auth_token_file.as_deref())?;
+    let server = settings::server(args.server.as_deref())?;
+    let asked = client::ask(&server, "GET", &path, args.auth_token_file.as_deref())?;
     let report = asked.json()?;
     report["wrong"].as_bool().context("the answer is none of a doctor: is the server older?")?;
     Ok(report)

@@ -7,6 +7,7 @@ use crate::cli::{ControlWord, PlaybackArgs, PlaybackCommand};
 use crate::commands::client;
 use crate::commands::client::text;
 use crate::commands::outcome::{Outcome, check_times};
+use crate::commands::settings;
 use crate::text::plural::many;
 
 /// Sends a command to the server and prints the resulting state as a line.
@@ -53,7 +54,8 @@ fn ask(args: &PlaybackArgs, method: &str, id: &str, body: Option<Map<String, Val
         id => format!("/api/playbacks/{}", client::percent_encoded(id)),
     };
     let body = body.map_or_else(String::new, |body| Value::Object(body).to_string());
-    client::ask_with(&args.server, (method, &path), args.auth_token_file.as_deref(), &body)?.json()
+    let server = settings::server(args.server.as_deref())?;
+    client::ask_with(&server, (method, &path), args.auth_token_file.as_deref(), &body)?.json()
 }
 
 fn fields(value: Value) -> Map<String, Value> {

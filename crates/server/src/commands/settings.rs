@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+
 use crate::cli::CONFIG_FILE;
 use crate::config::{Config, ConfigError};
 
@@ -18,6 +20,22 @@ pub fn file(given: Option<&Path>) -> Option<PathBuf> {
         tracing::info!("using the configuration ./{CONFIG_FILE}, as no --config is given");
     }
     exists.then_some(default)
+}
+
+/// Returns the address of the server that a command asks: the one given by `--server`, or else that of [`CONFIG_FILE`]
+/// in the working directory, or else the default one.
+///
+/// # Errors
+/// If the file cannot be read, or has mistakes.
+pub fn server(given: Option<&str>) -> anyhow::Result<String> {
+    match given {
+        Some(server) => Ok(server.to_owned()),
+        None => {
+            let config = read(file(None).as_deref());
+            let config = config.context("name the server with --server, or correct the configuration")?;
+            Ok(config.http.listen.to_string())
+        }
+    }
 }
 
 /// Reads the configuration from a file, or returns the default one if there is no file.

@@ -103,6 +103,7 @@ fn retention_groups_are_checked_where_they_are_written() {
             "streams = \"a\"\nkeep = \"900 MiB\"",
             "too small: its log, two segments of each retention group and the 943718400 bytes that groups keep",
         ),
+        ("streams = \"a\"\nkeep = \"10\"", "retention.keep: group \"slow\": \"10\" is neither a share of the space"),
         ("streams = \"a\"\nmax_age = \"90\"", "retention.max_age: group \"slow\": \"90\" is not a time"),
         ("streams = \"a{b}\"", "\"b\" is not tag=value"),
         ("streams = \"a\"\nkep = 1", "unknown key `kep`; did you mean `keep`?"),

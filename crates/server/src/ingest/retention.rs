@@ -55,7 +55,8 @@ impl KeepText {
         let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
         let unit = match text[digits..].trim() {
             "%" => return Ok(Keep::Share(number / 100.0)),
-            "" | "B" => 1.0,
+            // A number alone may be meant as a share.
+            "B" => 1.0,
             "KiB" => 1024.0,
             "MiB" => 1_048_576.0,
             "GiB" => 1_073_741_824.0,
