@@ -429,7 +429,8 @@ pub(crate) struct Body {
     expected_period_ns: Option<i64>,
     sequence_modulus: Option<u64>,
     version: u32,
-    shape: u16,
+    /// Number of its newest shape.
+    pub(crate) shape: u16,
     sequenced_from: Option<u16>,
     count: u16,
     channels: Vec<(u16, Channel)>,

@@ -365,7 +365,7 @@ fn read_log(place: &StorePlace, superblock: &Superblock, found: &mut Inspection)
         to[..read.len()].copy_from_slice(read);
         Ok(read.len())
     });
-    while let Some(ReadUnit { header, passed, .. }) = reader.next_unit(true, true)? {
+    while let Some(ReadUnit { header, passed, .. }) = reader.next_unit(true)? {
         if let Some(passed) = passed {
             found.damaged(name, passed.position().offset(ring), passed.damage());
         }

@@ -11,7 +11,7 @@
 //! 16     8    position of this unit
 //! 24     8    chain of the previous unit
 //! 32     4    bytes of records that follow the header
-//! 36     4    flags: bit 0: begins an epoch; bit 1: clean shutdown
+//! 36     4    flags: bit 0: begins an epoch; bit 1: clean shutdown; bit 2: holds nothing but rows
 //! 40     8    instant of the commit, nanoseconds since 1970 UTC
 //! 48     8    zero
 //! 56     4    CRC32C of the records
@@ -32,6 +32,9 @@ use std::sync::Arc;
 
 use crate::disk::{DiskFile, PAGE_BYTES, Pages};
 
+/// Max bytes of the records of a unit.
+pub(crate) const RECORDS_BYTES_MAX: usize = 16 << 20;
+
 /// Size of a unit's header in bytes.
 pub(crate) const UNIT_HEADER_BYTES: usize = 64;
 
@@ -41,6 +44,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SBLU");
 pub(crate) const BEGINS_EPOCH: u32 = 1;
 /// Flag of the last unit of a clean shutdown.
 pub(crate) const CLEAN: u32 = 2;
+/// Flag of a unit that holds nothing but rows: no later one needs it to be understood.
+pub(crate) const ROWS_ONLY: u32 = 4;
 
 /// Position in the log, in bytes from its first unit on. Positions only increase, whereas offsets in the ring repeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -103,26 +103,17 @@ impl Store {
                 options.retention.clone_from(&layout.groups);
             }
         }
+        let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
+        let version = Arc::new(AtomicU64::new(1));
+        let mut writer = Writer::new(slots.clone(), options.max_streams, version.clone());
         let space = match disk.layout() {
             Some(layout) => Space::fixed(layout),
             None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
         };
-        let recover = |damage: &mut LogDamage| {
-            let slots = Arc::new(SlotTable::new(options.max_streams.saturating_add(INTERNAL_STREAMS)));
-            let version = Arc::new(AtomicU64::new(1));
-            let mut writer = Writer::new(slots.clone(), options.max_streams, version.clone());
-            let opened = recovery::open(&disk, &options, &space, (&mut writer, damage), now)?;
-            Ok((slots, version, writer, opened))
-        };
-        let mut damage = LogDamage::none(true);
-        let mut recovered = recover(&mut damage);
-        if matches!(recovered, Err(OpenError::Damaged { .. })) && damage.passed_to.is_some() {
-            // The commits behind the damage need what is lost with it.
-            damage = LogDamage::none(false);
-            recovered = recover(&mut damage);
-        }
+        let mut damage = LogDamage::default();
+        let opened = recovery::open(&disk, &options, &space, (&mut writer, &mut damage), now);
         // Data that a failed write or sync did not make durable must not be found by the next opening.
-        let (slots, version, mut writer, opened) = recovered.inspect_err(|_| disk.forget_cached())?;
+        let opened = opened.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let settle_age_ns = i64::try_from(options.settle_age.as_nanos()).unwrap_or(i64::MAX);
         let max_future_ns = i64::try_from(options.max_future.as_nanos()).unwrap_or(i64::MAX);
@@ -178,7 +169,28 @@ impl Store {
             lock: Mutex::new(Some(lock)),
             identity,
         };
-        Ok(Store { engine: Arc::new(engine), sealer: Arc::new(Mutex::new(sealer)) })
+        let store = Store { engine: Arc::new(engine), sealer: Arc::new(Mutex::new(sealer)) };
+        if !store.engine.report.damaged.is_empty() {
+            let disk = &*store.engine.disk;
+            store.note_damage(now).inspect_err(|_| disk.forget_cached()).map_err(io_error(disk, ""))?;
+        }
+        Ok(store)
+    }
+
+    /// Makes what an opening found to be damaged part of a checkpoint: a kill must not let the next one count on it, nor
+    /// on rows of damaged segments that the log brought back.
+    ///
+    /// # Errors
+    /// The disk failed. If it only refuses for a time, upkeep tries again.
+    fn note_damage(&self, now: i64) -> std::io::Result<()> {
+        let mut sealer = self.sealer.lock();
+        match sealer.write_checkpoint(&self.engine, None) {
+            Err(error) if passes(&error) => {
+                let _ = self.pass(&mut sealer, error, now);
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Adds damage that was found before recovery.

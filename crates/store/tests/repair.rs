@@ -437,6 +437,23 @@ fn a_store_of_a_fixed_size_is_repaired_into_a_folder() {
         std::fs::write(&path, &harmed).expect("written");
         check(&path, (&Rows::new(), &rows), &[], &format!("seed {seed}, offset {at}"));
     }
+    // A copy that was interrupted: what lies before its end is read.
+    for eighths in 1..8 {
+        let len = bytes.len() / 8 * eighths;
+        std::fs::write(&path, &bytes[..len]).expect("written");
+        let case = format!("cut to {len} of {} bytes", bytes.len());
+        let error = Store::open(&path, options(), T0).err().expect("the end is missing").to_string();
+        assert!(error.contains("store repair"), "{case}: {error}");
+        let left = Store::open_read_only(&path, options(), T0).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let (found, _) = rows_of(&left, &case);
+        let told = format!("only {len} are there");
+        assert!(left.recovery().damaged.iter().any(|damage| damage.reason.contains(&told)), "{case}");
+        drop(left);
+        if eighths >= 4 {
+            assert!(found.values().map(BTreeSet::len).sum::<usize>() > 1_000, "{case}: {found:?}");
+        }
+        check(&path, (&found, &rows), &[], &case);
+    }
 }
 
 /// What frames were seen of each stream is kept: one that comes again is a duplicate, and one that is late fills its gap.

@@ -137,14 +137,13 @@ impl Writer {
     pub(crate) fn apply_channels(&mut self, id: StreamId, body: catalog::Body) -> Result<(), RecordError> {
         let writer = self.streams.known(id.0)?;
         let before = writer.slot.stream.load_full();
-        let serial = writer.history.serial;
-        if body.serial <= serial {
+        if body.serial <= writer.history.serial {
             return Ok(());
         }
-        if body.serial != serial + 1 {
-            // The record lists only what changed since the one before it.
-            let found = body.serial;
-            return Err(contradiction(format!("stream {}: definition {found} follows definition {serial}", id.0)));
+        if body.shape > writer.history.newest.saturating_add(1) {
+            // The record lists only what it changed, and one before it changed the layout as well.
+            let (found, newest) = (body.shape, writer.history.newest);
+            return Err(contradiction(format!("stream {}: shape {found} follows shape {newest}", id.0)));
         }
         let mut history = (*writer.history).clone();
         let stream = catalog::apply_body(id, before.key.clone(), &before.layout.channels, &mut history, body)?;

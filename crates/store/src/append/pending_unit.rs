@@ -2,7 +2,7 @@
 
 use crate::append::held::{Held, HeldRecords};
 use crate::log::record::{self, Control};
-use crate::log::{Link, LogPosition, UNIT_HEADER_BYTES, unit_bytes};
+use crate::log::{Link, LogPosition, RECORDS_BYTES_MAX, UNIT_HEADER_BYTES, unit_bytes};
 use crate::{Refusal, Reject};
 
 /// Returns the bytes of the ring kept free for the units that begin an epoch or end a run; 0 for a ring below 1 MiB.
@@ -24,6 +24,8 @@ pub(super) fn quarter_of(ring_bytes: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct PendingUnit {
     records: Vec<u64>,
+    /// Whether they are rows alone.
+    rows_only: bool,
     /// Number of its commit.
     number: u64,
     /// Streams with frames in it.
@@ -46,6 +48,7 @@ impl PendingUnit {
     pub(super) fn new() -> PendingUnit {
         PendingUnit {
             records: Vec::new(),
+            rows_only: true,
             number: 1,
             dirty: Vec::new(),
             head: LogPosition::default(),
@@ -60,11 +63,12 @@ impl PendingUnit {
     /// Sets the size of the log's ring.
     pub(super) fn set_ring(&mut self, ring_bytes: u64) {
         self.ring_bytes = ring_bytes;
-        self.records_max = quarter_of(ring_bytes).min(16 << 20);
+        self.records_max = quarter_of(ring_bytes).min(RECORDS_BYTES_MAX);
     }
 
     /// Begins the first unit after recovery, behind the log's end, with the records that wait for room.
     pub(crate) fn begin(&mut self, end: &Link, tail: LogPosition, records: Vec<u64>) {
+        self.rows_only = records.is_empty();
         (self.number, self.head, self.tail, self.records) = (end.commit + 1, end.position, tail, records);
     }
 
@@ -74,13 +78,13 @@ impl PendingUnit {
     }
 
     /// Hands the records and the streams with frames over to be written, in exchange for empty buffers, and begins the
-    /// next unit. Returns the number of the commit.
-    pub(crate) fn hand_over(&mut self, records: &mut Vec<u64>, dirty: &mut Vec<u32>) -> u64 {
+    /// next unit. Returns the number of the commit, and whether the records are rows alone.
+    pub(crate) fn hand_over(&mut self, records: &mut Vec<u64>, dirty: &mut Vec<u32>) -> (u64, bool) {
         std::mem::swap(&mut self.records, records);
         std::mem::swap(&mut self.dirty, dirty);
         self.number += 1;
         self.head = self.head + unit_bytes(records.len() * 8);
-        self.number - 1
+        (self.number - 1, std::mem::replace(&mut self.rows_only, true))
     }
 
     /// Returns the number of its commit.
@@ -165,7 +169,7 @@ impl PendingUnit {
     }
 
     /// Returns the bytes of room without which gap rows wait for the next commit.
-    pub(super) fn gaps_room(&self) -> usize {
+    pub(crate) fn gaps_room(&self) -> usize {
         (self.records_max / 4).min(1 << 16)
     }
 
@@ -193,6 +197,7 @@ impl PendingUnit {
             self.want(size);
             return Err(Reject::Refused(Refusal::LogFull));
         }
+        self.rows_only = false;
         record::put_control(&mut self.records, kind, bytes);
         Ok(())
     }
@@ -207,6 +212,7 @@ impl PendingUnit {
         if !self.fits(size, reserve_bytes(self.ring_bytes) / 2 + held_room(self.held.bytes())) {
             return Err(Reject::Refused(Refusal::LogFull));
         }
+        self.rows_only = false;
         record::put_control(&mut self.records, kind, bytes);
         Ok(())
     }
@@ -229,6 +235,7 @@ impl PendingUnit {
 
     /// Adds the record of a held frame, or writes over the one at `at`. Returns its place.
     pub(super) fn put_held(&mut self, stream: u32, held: &Held, at: Option<(usize, usize)>) -> (usize, usize) {
+        self.rows_only = false;
         held.put(stream, &mut self.records, at)
     }
 

@@ -519,7 +519,7 @@ impl Writer {
         let source_clock = record::is_source_clock(head.clock)?.unwrap_or(stream.source_clock);
         let held = Held::read(head, shape, source_clock, t)?;
         if held.shape.has_sequence {
-            stream.restore_sequence(&held.words, held.row, false);
+            stream.restore_sequence(&held.words, held.row, source_clock, false);
         }
         // The definition that gives a stream its first reduction precedes its first held frame in the log, and no
         // definition takes the last one away. Nothing is held for a stream without any, as only a forged log has it.

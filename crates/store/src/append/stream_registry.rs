@@ -267,8 +267,16 @@ impl StreamRegistry {
 
     /// Notes that rows before this one are in segments.
     pub(crate) fn set_sealed(&mut self, id: u32, first_row: u64) {
+        if self.get(id).is_some_and(|stream| first_row > stream.next_row) {
+            self.set_first_open(id, first_row);
+        }
+    }
+
+    /// Sets the first row that is not in a segment, which may be before the one that was known, as a segment was
+    /// damaged. There are no rows in memory.
+    pub(crate) fn set_first_open(&mut self, id: u32, first_row: u64) {
         if let Some(stream) = self.get_mut(id)
-            && first_row > stream.next_row
+            && first_row != stream.next_row
         {
             stream.next_row = first_row;
             stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));

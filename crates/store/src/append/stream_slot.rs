@@ -51,6 +51,14 @@ pub(crate) struct StreamSlot {
 }
 
 impl StreamSlot {
+    /// Returns the `time` of its last row, or if that is in a segment the newest one there; `None` without a row.
+    pub(crate) fn last_time(&self) -> Option<i64> {
+        let open = self.open.load();
+        let last = open.chunks.iter().rev().find_map(|chunk| Some(chunk.time(chunk.len().checked_sub(1)?)));
+        let sealed = self.sealed.load().time;
+        last.or((sealed.0 <= sealed.1).then_some(sealed.1))
+    }
+
     /// Returns the newest `time` of its rows.
     pub(crate) fn newest_time(&self) -> i64 {
         let open = self.open.load();

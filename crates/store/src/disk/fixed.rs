@@ -28,6 +28,8 @@ pub(crate) struct FixedDisk {
     slots: Arc<Slots>,
     /// Whether a copy of the first page was damaged.
     is_damaged: bool,
+    /// Bytes that the volume has, which may be fewer than those of the store.
+    present_bytes: u64,
 }
 
 /// Owners of the slots.
@@ -60,6 +62,25 @@ impl FixedDisk {
     /// If the volume holds no store, a newer one, one that was cut short or one whose first pages are both damaged, or
     /// if the disk fails.
     pub(crate) fn open(volume: Arc<dyn Volume>) -> Result<FixedDisk, OpenError> {
+        let disk = FixedDisk::open_rest(volume)?;
+        match disk.missing_end() {
+            None => Ok(disk),
+            Some((_, reason)) => Err(OpenError::Damaged {
+                path: disk.path(),
+                reason: format!(
+                    "{reason}: the file was cut, or the device is smaller than before; copy the whole store back, or \
+                     read what is left with `strongback store read` or `strongback store repair {} --into NEW`",
+                    disk.path()
+                ),
+            }),
+        }
+    }
+
+    /// Opens the store of a volume whose end may be missing, to read what is left.
+    ///
+    /// # Errors
+    /// As for [`FixedDisk::open`], except for a missing end.
+    pub(crate) fn open_rest(volume: Arc<dyn Volume>) -> Result<FixedDisk, OpenError> {
         let fails = io_error(volume.clone());
         let size = volume.size().map_err(&fails)?;
         let file = volume.open(Access::Buffered).map_err(&fails)?;
@@ -97,15 +118,14 @@ impl FixedDisk {
                 wrong.join("; ")
             )));
         };
-        if size < layout.size_bytes {
-            return Err(damaged(format!(
-                "made with {} bytes, and only {size} are there: the file was cut, or the device is smaller than before; \
-                 copy the whole store back",
-                layout.size_bytes
-            )));
-        }
         let disk = FixedDisk::with(volume, layout).map_err(fails)?;
-        Ok(FixedDisk { is_damaged, ..disk })
+        Ok(FixedDisk { is_damaged, present_bytes: size, ..disk })
+    }
+
+    /// Returns where the store ends too early, and says so, if it does.
+    pub(crate) fn missing_end(&self) -> Option<(u64, String)> {
+        let (made, there) = (self.layout.size_bytes, self.present_bytes);
+        (there < made).then(|| (there, format!("made with {made} bytes, and only {there} are there")))
     }
 
     fn with(volume: Arc<dyn Volume>, layout: Regions) -> io::Result<FixedDisk> {
@@ -116,7 +136,8 @@ impl FixedDisk {
             next_turn: AtomicU64::new(1),
             closed: false.into(),
         };
-        Ok(FixedDisk { volume, layout, log, buffered, slots: Arc::new(slots), is_damaged: false })
+        let present_bytes = layout.size_bytes;
+        Ok(FixedDisk { volume, layout, present_bytes, log, buffered, slots: Arc::new(slots), is_damaged: false })
     }
 
     /// Begins to create a store in a volume. It overwrites any previous store; the new one exists after
@@ -339,12 +360,14 @@ impl DiskFile for Region {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let len = (buffer.len() as u64).min(self.size_bytes.saturating_sub(offset)) as usize;
         let read = self.file.read_at(&mut buffer[..len], self.offset + offset)?;
+        // What a cut took away is damaged like anything else: its checksums do not match.
+        buffer[read..len].fill(0);
         // Check after the read: anything written to the slot since does not belong to this file.
         fence(Ordering::SeqCst);
         if self.is_gone() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "overwritten, or the store was closed"));
         }
-        Ok(read)
+        Ok(len)
     }
 
     fn write_at(&self, bytes: &Pages, offset: u64) -> io::Result<()> {

@@ -70,6 +70,9 @@ pub(crate) struct Regions {
     pub(crate) groups: Vec<RetentionGroup>,
 }
 
+/// Name of a first page in a list of damage.
+pub(crate) const FIRST_PAGE: &str = "first page";
+
 /// Result of reading a page.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FirstPageState {
@@ -138,11 +141,12 @@ impl Regions {
         let mut t = Cursor::new(checked);
         t.take(MAGIC.len(), "magic")?;
         let version = t.u32("version")?;
-        // The magic and the version keep their offsets in every later version.
+        // The magic, the version and the checksum of the page keep their offsets in every later version, so that a bit that
+        // flips in the version is damage.
+        check_crc("first page", Cursor::at(CRC_AT as u64, crc).u32("checksum")?, checked)?;
         if version > VERSION {
             return Ok(FirstPageState::Newer(format!("layout version {version}")));
         }
-        check_crc("first page", Cursor::at(CRC_AT as u64, crc).u32("checksum")?, checked)?;
         let incompatible = t.u32("incompatible features")?;
         if incompatible & !KNOWN_INCOMPATIBLE != 0 {
             return Ok(FirstPageState::Newer(format!("layout features {incompatible:#x}")));
@@ -364,6 +368,8 @@ mod tests {
         }
         let mut newer = page.clone();
         newer[8] = 2;
+        let crc = crc32c::crc32c(&newer[..CRC_AT]);
+        newer[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Regions::read(&newer), FirstPageState::Newer("layout version 2".into()));
         // With a valid checksum, whatever the fields say.
         let mut random = fastrand::Rng::with_seed(5);

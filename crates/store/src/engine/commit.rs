@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::engine::Engine;
-use crate::log::LogWriter;
+use crate::log::{LogWriter, ROWS_ONLY};
 use crate::model::clock::Caller;
 use crate::model::mutant::{self, Mutant};
 use crate::model::trouble::{self, is_full, passes};
@@ -98,7 +98,7 @@ impl Engine {
         self.shared.paces.tell(Caller::Commit, now);
         self.write_waiting(log, now)?;
         let Committer { records, dirty, rows, waits, .. } = &mut *log;
-        let number = {
+        let (number, rows_only) = {
             let mut writer = self.writer.lock();
             writer.flush_gaps(now, false);
             if writer.unit.is_empty() && flags == 0 && !empty {
@@ -111,12 +111,13 @@ impl Engine {
             records.clear();
             dirty.clear();
             rows.clear();
-            let number = writer.unit.hand_over(records, dirty);
+            let handed_over = writer.unit.hand_over(records, dirty);
             rows.extend(dirty.iter().map(|&id| (id, writer.streams[id].next_row)));
             // Gap rows that found the unit full go first into the next one.
             writer.flush_gaps(now, false);
-            number
+            handed_over
         };
+        let flags = if rows_only { flags | ROWS_ONLY } else { flags };
         if mutant::is_active(Mutant::AcknowledgeEarly) {
             self.publish(rows, number);
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Inspection;
-use crate::disk::layout::{COPIES, FirstPageState, Regions};
+use crate::disk::layout::{COPIES, FIRST_PAGE, FirstPageState, Regions};
 use crate::disk::names;
 use crate::disk::unreadable::read_around;
 use crate::disk::volume::size_of;
@@ -38,9 +38,6 @@ impl StoreFile {
         Ok(bytes)
     }
 }
-
-/// Name of a first page in a list of damage.
-const FIRST_PAGE: &str = "first page";
 
 impl StorePlace {
     pub(super) fn open(path: &Path, found: &mut Inspection) -> io::Result<StorePlace> {

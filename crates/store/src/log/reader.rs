@@ -3,10 +3,16 @@
 use std::io;
 
 use crate::disk::PAGE_BYTES;
-use crate::log::{Link, LogPosition, UNIT_HEADER_BYTES, UnitHeader, unit_bytes};
+use crate::log::{Link, LogPosition, RECORDS_BYTES_MAX, ROWS_ONLY, UNIT_HEADER_BYTES, UnitHeader, unit_bytes};
 
 /// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 20;
+
+/// Returns the bytes behind the end of a log that are searched for later units: as many as its largest unit takes, and a
+/// page, so that the one that follows a damaged unit is found.
+fn searched_bytes(ring_bytes: u64) -> u64 {
+    (ring_bytes / 4).min(RECORDS_BYTES_MAX as u64) + 2 * PAGE_BYTES as u64
+}
 
 /// Reader of the units of a ring, whose bytes `R` reads.
 pub(crate) struct LogReader<R> {
@@ -74,7 +80,7 @@ impl<R: FnMut(&mut [u8], u64) -> io::Result<usize>> LogReader<R> {
     /// Reads until the buffer holds `len` bytes from the link's position on. Returns whether it does.
     fn fill(&mut self, len: u64) -> io::Result<bool> {
         let position = self.link.position;
-        if position + len > self.limit {
+        if len > self.limit - position {
             return Ok(false);
         }
         let skip = (position - self.start) as usize;
@@ -123,13 +129,13 @@ impl<R: FnMut(&mut [u8], u64) -> io::Result<usize>> LogReader<R> {
         &self.buffer[at..at + header.len as usize]
     }
 
-    /// Reads the next complete unit that follows. Returns `None` at the end of the log. `passes`: it may be behind
-    /// units with damaged records. `check` is only off for a mutant of the tests, which accepts whatever it finds.
-    pub(crate) fn next_unit(&mut self, passes: bool, check: bool) -> io::Result<Option<ReadUnit<'_>>> {
+    /// Reads the next complete unit that follows, also behind units of rows alone whose records are damaged. Returns
+    /// `None` at the end of the log. `check` is only off for a mutant of the tests, which accepts whatever it finds.
+    pub(crate) fn next_unit(&mut self, check: bool) -> io::Result<Option<ReadUnit<'_>>> {
         let before = self.link;
         let mut found = self.unit_here(check)?;
-        if found.is_none() && passes && check {
-            found = self.unit_behind_damage()?;
+        if found.is_none() && check {
+            found = self.unit_behind_damage(|damaged| damaged.flags & ROWS_ONLY != 0)?;
         }
         let Some(header) = found else { return Ok(None) };
         let begin = self.link.position;
@@ -140,13 +146,13 @@ impl<R: FnMut(&mut [u8], u64) -> io::Result<usize>> LogReader<R> {
         Ok(Some(ReadUnit { header, records, passed }))
     }
 
-    /// Moves to the next complete unit behind units that have sound headers and damaged records, and returns its
-    /// header. Stays, and returns `None`, if there is none.
+    /// Moves to the next complete unit behind units that have sound headers and damaged records, all of which may be
+    /// passed, and returns its header. Stays, and returns `None`, if there is none.
     ///
     /// A unit is written when the one before it is durable, so what a complete one follows was whole. That it does
     /// follow, only the chain shows: its number covers the time and the checksum of the unit before it, and no sender
     /// knows them ahead of time. A header that was found by looking for one may be the text of a frame.
-    fn unit_behind_damage(&mut self) -> io::Result<Option<UnitHeader>> {
+    fn unit_behind_damage(&mut self, may_pass: impl Fn(&UnitHeader) -> bool) -> io::Result<Option<UnitHeader>> {
         let before = self.link;
         // Read again: a running store may have written it just now.
         self.move_to(before);
@@ -154,7 +160,7 @@ impl<R: FnMut(&mut [u8], u64) -> io::Result<usize>> LogReader<R> {
             if let Some(header) = self.unit_here(true)? {
                 return Ok(Some(header));
             }
-            let Some(damaged) = self.header_here(true)? else {
+            let Some(damaged) = self.header_here(true)?.filter(&may_pass) else {
                 self.move_to(before);
                 return Ok(None);
             };
@@ -187,13 +193,18 @@ impl<R: FnMut(&mut [u8], u64) -> io::Result<usize>> LogReader<R> {
         Ok(if header.follows(&self.link) { unit_bytes(header.len as usize) } else { 0 })
     }
 
-    /// Returns the newest commits whose complete headers are in the next MiB, where no intact log can have them.
+    /// Returns the newest commits whose complete headers are behind the end, where no intact log can have them, as far as
+    /// a damaged unit may reach, or that follow by the chain.
     pub(crate) fn behind_end(&mut self) -> io::Result<Behind> {
         let link = self.link;
-        let room = READ_BYTES.min(self.limit - link.position);
+        let by_chain = self.unit_behind_damage(|_| true)?.map(|header| header.commit);
+        self.move_to(link);
+        let room = searched_bytes(self.ring_bytes).max(READ_BYTES).min(self.limit - link.position);
         self.fill(room)?;
         let from = ((link.position - self.start) as usize).min(self.buffer.len());
-        Ok(Behind::of(&self.buffer[from..], &link, self.ring_bytes, self.limit))
+        let mut behind = Behind::of(&self.buffer[from..], &link, self.ring_bytes, self.limit);
+        behind.same_lap = behind.same_lap.max(by_chain.filter(|commit| *commit > link.commit + 1));
+        Ok(behind)
     }
 }
 

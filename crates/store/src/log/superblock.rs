@@ -111,13 +111,14 @@ impl Superblock {
             return Err(magic.invalid("magic", "it is not that of a superblock"));
         }
         let version = t.u32("version")?;
-        // The magic and the version keep their offsets in every later version.
-        if version > VERSION {
-            return Ok(SuperblockState::Newer(format!("version {version}")));
-        }
+        // The magic, the version and the checksum of bytes 0 to 120 keep their offsets in every later version, so that a
+        // bit that flips in the version is damage.
         let mut whole = Cursor::new(bytes);
         let checked = whole.take(CRC_AT, "superblock")?;
         check_crc("superblock", whole.u32("checksum")?, checked)?;
+        if version > VERSION {
+            return Ok(SuperblockState::Newer(format!("version {version}")));
+        }
         let incompatible = t.u32("incompatible features")?;
         if incompatible & !KNOWN_INCOMPATIBLE != 0 {
             return Ok(SuperblockState::Newer(format!("features {incompatible:#x}")));

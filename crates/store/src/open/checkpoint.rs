@@ -70,7 +70,7 @@ pub(crate) fn apply_entry(
         }
         checkpoint::POSITION => {
             let position = Position::decode(t)?;
-            writer.streams.set_sealed(position.stream, position.first_row);
+            writer.streams.set_first_open(position.stream, position.first_row);
             let stream = writer.streams.known(position.stream)?;
             stream.newest_time = stream.newest_time.max(position.sealed.time.1);
             // Streams without a segment share one value.

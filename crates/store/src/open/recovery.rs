@@ -118,8 +118,8 @@ pub(crate) fn open(
     let link = replay(&**disk, &ring, tail, writer, opened, (damage, lost), now)?;
     recovery.lose_rest();
     recovery.find_rest(link)?;
-    recovery.begin_epoch(&ring, link, options)?;
-    recovery.tell_losses(&damage.instants);
+    recovery.begin_epoch(&ring, link, options, &damage.instants)?;
+    recovery.tell_untold(&damage.instants);
     recovery.remove_dropped(&dropped)?;
     Ok(recovery.finish())
 }
@@ -359,7 +359,16 @@ impl<'a> Recovery<'a> {
     /// and in the log, so that nothing beyond the cut can follow any more. If the log is small, or full but for the
     /// room of held frames, its first commit does the latter: until then no row that this opening did not find is
     /// acknowledged, and what it found is made durable here.
-    fn begin_epoch(&mut self, ring: &Arc<Ring>, link: Link, options: &StoreOptions) -> Result<(), OpenError> {
+    ///
+    /// Rows of `strongback.gaps` that tell of damage are in the unit that begins the epoch: it may overwrite what is
+    /// damaged, and then no other opening finds that again.
+    fn begin_epoch(
+        &mut self,
+        ring: &Arc<Ring>,
+        link: Link,
+        options: &StoreOptions,
+        damaged: &[(i64, i64)],
+    ) -> Result<(), OpenError> {
         let disk = &**self.disk;
         let made = self.writer.groups.configure(&options.retention, self.space.max_bytes);
         let made = made.map_err(|reason| OpenError::Options { path: disk.path(), reason })?;
@@ -375,45 +384,33 @@ impl<'a> Recovery<'a> {
         let written = self.opened.superblock.write(Superblock { epoch, incompatible, ..superblock });
         written.map_err(io_error(disk, names::SUPERBLOCK))?;
         self.opened.log = LogWriter::new(ring.clone(), link);
+        self.opened.report.epoch = epoch;
+        self.writer.unit.begin(&link, superblock.tail.position, records);
+        self.writer.gaps.begin(u64::from(epoch) << 32);
+        self.tell_damage(damaged);
         let reserve = reserve_bytes(ring.size_bytes);
         let kept = held_room(self.writer.found_held_bytes());
-        let end = link.position + log::unit_bytes(records.len() * 8) + kept;
-        if reserve > 0 && end <= superblock.tail.position + ring.size_bytes {
-            let begun = self.opened.log.write_unit(&records, epoch, log::BEGINS_EPOCH, self.now);
+        if reserve > 0 && self.writer.unit.fits(self.writer.unit.gaps_room(), reserve + kept) {
+            self.writer.flush_gaps(self.now, true);
+        }
+        if reserve > 0 && self.writer.unit.fits(0, kept) {
+            let (mut records, mut dirty) = (Vec::new(), Vec::new());
+            let (number, rows_only) = self.writer.unit.hand_over(&mut records, &mut dirty);
+            let flags = log::BEGINS_EPOCH | if rows_only { log::ROWS_ONLY } else { 0 };
+            let begun = self.opened.log.write_unit(&records, epoch, flags, self.now);
             begun.map_err(io_error(disk, names::LOG))?;
             self.opened.links.push_back(self.opened.log.link);
-            records.clear();
+            self.writer.gaps.note_durable(number);
         } else {
             self.opened.log.begin_later().map_err(io_error(disk, names::LOG))?;
         }
-        self.opened.report.epoch = epoch;
-        let end = self.opened.log.link;
-        self.writer.unit.begin(&end, superblock.tail.position, records);
-        self.writer.gaps.begin(u64::from(epoch) << 32);
         Ok(())
     }
 
-    /// Adds rows to `strongback.gaps` for what was lost, also between the `damaged` instants.
-    fn tell_losses(&mut self, damaged: &[(i64, i64)]) {
+    /// Adds gaps for data that is damaged: in the log between the `damaged` instants, in segments, and rows.
+    fn tell_damage(&mut self, damaged: &[(i64, i64)]) {
         let (writer, report) = (&mut *self.writer, &mut self.opened.report);
-        let of_log = |cause, time| Gap {
-            id: 0,
-            stream: None,
-            cause,
-            source: "strongback".into(),
-            name: String::new(),
-            session: None,
-            sequence: None,
-            rows: None,
-            time,
-            count: 0,
-        };
-        damaged.iter().for_each(|time| writer.gaps.push(of_log(GapCause::Damaged, *time)));
-        if report.torn_bytes > 0 && !damaged.iter().any(|(_, to)| *to == self.now) {
-            // A commit that was never acknowledged; still, some data was on its way.
-            writer.gaps.push(of_log(GapCause::Torn, (self.opened.last_commit.unwrap_or(self.now), self.now)));
-        }
-        tell_untold(writer);
+        damaged.iter().for_each(|time| writer.gaps.push(gap_of_log(GapCause::Damaged, *time)));
         for segment in &self.opened.untold.segments {
             writer.gaps.push(gap_of(segment, self.now));
         }
@@ -423,6 +420,17 @@ impl<'a> Recovery<'a> {
             report.lost_rows = report.lost_rows.saturating_add(gap.count);
             writer.gaps.push(gap);
         }
+    }
+
+    /// Adds gaps for what the log shows to be missing otherwise. They get their rows with the first commit, unless the
+    /// store that this one takes over from has them already.
+    fn tell_untold(&mut self, damaged: &[(i64, i64)]) {
+        if self.opened.report.torn_bytes > 0 && !damaged.iter().any(|(_, to)| *to == self.now) {
+            // A commit that was never acknowledged; still, some data was on its way.
+            let from = self.opened.last_commit.unwrap_or(self.now);
+            self.writer.gaps.push(gap_of_log(GapCause::Torn, (from, self.now)));
+        }
+        tell_untold(self.writer);
     }
 
     /// Removes the files of segments that expired, and of those that never became one and came back with a power cut,
@@ -446,6 +454,22 @@ impl<'a> Recovery<'a> {
             stream.slot.committed_row.store(stream.next_row, Ordering::Release);
         }
         self.opened
+    }
+}
+
+/// Makes the gap of what was in a piece of the log.
+fn gap_of_log(cause: GapCause, time: (i64, i64)) -> Gap {
+    Gap {
+        id: 0,
+        stream: None,
+        cause,
+        source: "strongback".into(),
+        name: String::new(),
+        session: None,
+        sequence: None,
+        rows: None,
+        time,
+        count: 0,
     }
 }
 
@@ -492,6 +516,8 @@ fn expect_again(writer: &mut Writer, missing: &LostRows) -> bool {
         tracker.sealed = None;
     }
     stream.slot.open.store(Arc::new(OpenRows::empty(first_row)));
+    // Its position in the checkpoint counts on the segment.
+    writer.streams.note_changed(missing.stream);
     true
 }
 

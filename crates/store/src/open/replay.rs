@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::append::Writer;
+use crate::append::held::HeldHead;
 use crate::append::ledger::named_gap;
 use crate::append::stream_slot::OpenRows;
 use crate::bytes::{Cursor, RecordError, contradiction};
@@ -15,27 +16,20 @@ use crate::log::superblock::Superblock;
 use crate::log::{self, Link, LogPosition, Ring};
 use crate::model::counts::RecoveryReport;
 use crate::model::damage::Damage;
+use crate::model::limits::ROWS_MAX;
 use crate::model::mutant::{self, Mutant};
 use crate::model::refusal::{OpenError, repair_hint};
+use crate::model::row::head_of;
 use crate::open::recovery::Opened;
 use crate::upkeep::lost::LostRows;
 
-/// How the log is read behind damaged commits, and what was damaged.
-#[derive(Debug)]
+/// Damage that was found in the log.
+#[derive(Debug, Default)]
 pub(crate) struct LogDamage {
-    /// Whether commits behind damaged ones are read. They may need definitions that are lost with those.
-    pub(crate) passes: bool,
     /// Commits of before and after each damage, nanoseconds since 1970 UTC.
     pub(crate) instants: Vec<(i64, i64)>,
-    /// Where the newest damage that was passed ends.
+    /// Where the newest damage ends that commits follow.
     pub(crate) passed_to: Option<LogPosition>,
-}
-
-impl LogDamage {
-    /// Makes the record of a log in which no damage was found yet.
-    pub(crate) fn none(passes: bool) -> LogDamage {
-        LogDamage { passes, instants: Vec::new(), passed_to: None }
-    }
 }
 
 /// Replays the log's whole units. Returns the link of the last one.
@@ -55,7 +49,7 @@ pub(crate) fn replay(
         Damage { file: names::LOG.to_owned(), offset, reason }
     };
     loop {
-        let unit = reader.next_unit(damage.passes, !mutant::is_active(Mutant::NoLogCheck));
+        let unit = reader.next_unit(!mutant::is_active(Mutant::NoLogCheck));
         let Some(ReadUnit { header, records, passed }) = unit.map_err(io_error(disk, names::LOG))? else { break };
         if let Some(passed) = passed {
             opened.report.damaged.push(damaged(passed.position(), passed.damage()));
@@ -139,19 +133,43 @@ pub(crate) fn apply_record(
 ) -> Result<bool, RecordError> {
     let Some(record) = records.next_record() else { return Ok(false) };
     match record {
+        Record::Control { kind, mut content } if kind == Control::Held as u16 => {
+            // Its row would be the next, so it tells of lost rows as a row does.
+            let HeldHead { stream, row, .. } = HeldHead::read(&mut content.clone())?;
+            let follows_lost = note_lost(writer, (stream, row), instant, lost)?;
+            apply_control(writer, kind, &mut content)?;
+            let held = writer.streams.get(stream).and_then(|stream| stream.reducer.as_ref()?.held.as_ref());
+            if let (true, Some(held), Some(rows)) = (follows_lost, held, lost.last_mut()) {
+                rows.end_before(held.time());
+            }
+        }
         Record::Control { kind, mut content } => apply_control(writer, kind, &mut content)?,
         Record::Frame { stream, shape, row, clock, text_bytes } => {
             let clock = record::is_source_clock(clock)?;
-            let found_lost = pass_lost(writer, stream, row);
-            let follows_lost = found_lost.is_some();
-            if let Some(rows) = found_lost {
-                let before = writer.streams[stream].slot.sealed.load().time.1;
-                lost.push(LostRows { stream, rows, time: (before.min(instant), instant) });
-            }
+            let follows_lost = note_lost(writer, (stream, row), instant, lost)?;
             let frame = LoggedFrame { stream, shape, row, clock, text_bytes, follows_lost };
-            apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
+            let time = apply_frame(writer, records, &frame, (row_words, text), instant, report)?;
+            if let (true, Some(rows)) = (follows_lost, lost.last_mut()) {
+                rows.end_before(time);
+            }
         }
     }
+    Ok(true)
+}
+
+/// Notes the rows that a record shows to be lost, as it is of a later row than the one expected. Returns whether any are.
+fn note_lost(
+    writer: &mut Writer,
+    (stream, row): (u32, u64),
+    instant: i64,
+    lost: &mut Vec<LostRows>,
+) -> Result<bool, RecordError> {
+    if row >= ROWS_MAX - 1 {
+        return Err(contradiction(format!("stream {stream}: row {row} is beyond the last possible one")));
+    }
+    let before = writer.streams.get(stream).and_then(|stream| stream.slot.last_time());
+    let Some(rows) = pass_lost(writer, stream, row) else { return Ok(false) };
+    lost.push(LostRows { stream, rows, time: (before.unwrap_or(instant), instant) });
     Ok(true)
 }
 
@@ -167,6 +185,7 @@ pub(crate) fn pass_lost(writer: &mut Writer, id: u32, row: u64) -> Option<Range<
     if stream.slot.open.load().chunks.is_empty() {
         stream.slot.open.store(Arc::new(OpenRows::empty(row)));
     }
+    writer.streams.note_changed(id);
     Some(rows)
 }
 
@@ -182,6 +201,7 @@ struct LoggedFrame {
     follows_lost: bool,
 }
 
+/// Replays a frame. Returns its `time`.
 fn apply_frame(
     writer: &mut Writer,
     records: &mut Records<'_>,
@@ -189,7 +209,7 @@ fn apply_frame(
     (words, text): (&mut Vec<u64>, &mut Vec<u8>),
     instant: i64,
     report: &mut RecoveryReport,
-) -> Result<(), RecordError> {
+) -> Result<i64, RecordError> {
     let row_shape = writer.streams.shape_of(stream, shape)?;
     records.frame(row_shape.words(), text_bytes, words, text)?;
     if !row_shape.has_text && !text.is_empty() {
@@ -197,7 +217,8 @@ fn apply_frame(
     }
     let state = writer.streams.known(stream)?;
     if row_shape.has_sequence {
-        state.restore_sequence(words, row, follows_lost);
+        let source_clock = clock.unwrap_or(state.source_clock);
+        state.restore_sequence(words, row, source_clock, follows_lost);
     }
     if writer.streams.is_gaps(stream)
         && let Some(gap) = named_gap(&row_shape, words, text)
@@ -209,17 +230,18 @@ fn apply_frame(
     let state = writer.streams.known(stream)?;
     let clock = clock.filter(|_| !mutant::is_active(Mutant::ForgetClock));
     let source_clock = clock.unwrap_or(state.source_clock);
+    let time = head_of(words).time(source_clock);
     if row < state.next_row {
         // Already in a segment; a client that got no answer may still send it again.
         if state.source_clock {
             let recent = state.recent.get_or_insert_default();
             recent.keep_row(&row_shape, source_clock, words, text);
         }
-        return Ok(());
+        return Ok(time);
     }
     writer.restore(stream, (shape, source_clock), words, text, instant);
     report.frames += 1;
-    Ok(())
+    Ok(time)
 }
 
 fn apply_control(writer: &mut Writer, kind: u16, t: &mut Cursor<'_>) -> Result<(), RecordError> {

@@ -141,6 +141,8 @@ pub(crate) struct Points {
     newest_sequence: Option<(u32, i64)>,
     /// Row after the highest that was read.
     next_row: Option<u64>,
+    /// Whether rows ascend in `time`, so that a leap of their numbers means that rows were lost.
+    sorted: bool,
     gap: bool,
     /// `time` of the newest row in which a frame had the channel.
     offered_to: Option<i64>,
@@ -196,6 +198,7 @@ impl Points {
             max_future_ns: view.shared().max_future_ns,
             newest_sequence: None,
             next_row: None,
+            sorted: view.time_sorted(stream),
             gap: false,
             offered_to: None,
             unsure: None,
@@ -243,10 +246,16 @@ impl Points {
                 Cluster::Block(found) => return Ok(Some(found)),
                 Cluster::End => {
                     let Some(held) = self.held.take() else { return Ok(None) };
+                    self.note_first_row(held.row);
                     self.rows.push_back(held);
                 }
             }
         }
+    }
+
+    /// Notes whether rows were lost before those that come next.
+    fn note_first_row(&mut self, row: u64) {
+        self.gap |= self.sorted && self.next_row.is_some_and(|next| row > next);
     }
 
     /// Converts a row to a point of the channel, if it has one.
@@ -327,6 +336,9 @@ impl Points {
             end = end.max(next.time().1);
             sorted = false;
             cluster.push(next);
+        }
+        if let Some(first_row) = cluster.iter().map(RowPiece::first_row).min() {
+            self.note_first_row(first_row);
         }
         if let ([RowPiece::Block(segment, block)], true) = (cluster.as_slice(), sorted) {
             if let Some(found) = self.joined(segment, block)? {

@@ -62,7 +62,8 @@ impl View {
                 group: slot.group,
                 open,
                 last_len,
-                held: held.filter(|held| held.row == next_row),
+                // Rows between, if any, were lost.
+                held: held.filter(|held| held.row >= next_row),
                 next_row,
                 sealed: slot.sealed.load_full(),
                 segments: self.inner.shared.segments.load_full(),

@@ -15,6 +15,7 @@ use crate::bytes::{Cursor, RecordError};
 use crate::catalog::group::Group;
 use crate::catalog::{self, ShapeChange, ShapeHistory};
 use crate::disk::io_error;
+use crate::disk::layout::FIRST_PAGE;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
 use crate::log::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
 use crate::log::superblock::{KNOWN_INCOMPATIBLE, Superblock, SuperblockFile};
@@ -91,6 +92,9 @@ pub(super) fn build(
             || SavedSequence::decode(&mut Cursor::new(bytes)).is_ok_and(|saved| !lost.contains_key(&saved.stream))
     });
     new.finish(metadata.superblock, origin, epoch, &positions, kept).map_err(io_error(&**target, ""))?;
+    if let Some((offset, reason)) = &source.missing_end {
+        report.damaged(FIRST_PAGE, *offset, reason);
+    }
     for (file, offset, why) in source.unreadable.take() {
         report.damaged(&file, offset, format!("cannot be read: {why}"));
     }

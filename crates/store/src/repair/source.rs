@@ -18,6 +18,8 @@ use crate::segment::{GroupHeader, SegmentHeader};
 /// Store that is read; writers are kept out until this is dropped.
 pub(super) struct Source {
     files: Arc<dyn ReadFiles>,
+    /// Where a store of a fixed size ends too early, and how early, if it does.
+    pub(super) missing_end: Option<(u64, String)>,
     /// Pages that could not be read.
     pub(super) unreadable: UnreadablePages,
     _lock: Box<dyn Send + Sync>,
@@ -31,20 +33,22 @@ impl Source {
         if std::fs::metadata(path).map_err(fails)?.is_dir() {
             let files = ReadFolder(path.to_owned());
             let lock = files.lock().map_err(fails)?.ok_or_else(in_use)?;
-            return Ok(Source { files: Arc::new(files), unreadable: UnreadablePages::default(), _lock: lock });
+            let unreadable = UnreadablePages::default();
+            return Ok(Source { files: Arc::new(files), missing_end: None, unreadable, _lock: lock });
         }
-        let disk = FixedDisk::open(Arc::new(OverlayVolume::new(path).map_err(fails)?))?;
+        let disk = FixedDisk::open_rest(Arc::new(OverlayVolume::new(path).map_err(fails)?))?;
+        let missing_end = disk.missing_end();
         let lock = OverlayVolume::new(path).and_then(|volume| crate::disk::volume::Volume::lock(&volume));
         let lock = lock.map_err(fails)?.ok_or_else(in_use)?;
         let unreadable = UnreadablePages::default();
         let slots = slots_of(&disk, &unreadable).map_err(fails)?;
-        Ok(Source { files: Arc::new(SlotFiles { disk, slots }), unreadable, _lock: lock })
+        Ok(Source { files: Arc::new(SlotFiles { disk, slots }), missing_end, unreadable, _lock: lock })
     }
 
     /// Returns a source of files without keeping writers out.
     #[cfg(test)]
     pub(super) fn of(files: Arc<dyn ReadFiles>) -> Source {
-        Source { files, unreadable: UnreadablePages::default(), _lock: Box::new(()) }
+        Source { files, missing_end: None, unreadable: UnreadablePages::default(), _lock: Box::new(()) }
     }
 
     /// Returns its files.

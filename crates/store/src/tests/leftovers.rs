@@ -166,6 +166,94 @@ fn gaps(store: &Store) -> Vec<(String, Option<(u64, u64)>)> {
     gaps
 }
 
+/// `time` of the data before and after each gap.
+fn times_of_gaps(store: &Store) -> Vec<(i64, i64)> {
+    let view = store.view();
+    let table = view.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").cloned().expect("gaps");
+    let columns = ["from_time", "to_time"].map(|name| table.layout.index(name).expect("a column"));
+    let mut times = Vec::new();
+    for batch in view.scan(Scan::all(table.id, columns.to_vec())) {
+        let batch = batch.expect("reads");
+        for at in 0..batch.len() {
+            let time = |column: usize| match batch.columns[column].cell(at) {
+                Ok(Value::I64(time)) => time,
+                other => panic!("row {at} has no time: {other:?}"),
+            };
+            times.push((time(0), time(1)));
+        }
+    }
+    times
+}
+
+/// An opening that ends before its first commit has told all the same what it found: its own unit may be where the
+/// damage was.
+#[test]
+fn damage_is_told_by_an_opening_that_ends_at_once() {
+    // In a header, and in records.
+    for at in [24, 64] {
+        let (disk, begins) = six_commits();
+        disk.rot("log", begins[3] + at, 0x10);
+        let store = open(&disk, options());
+        let (left, told) = (rows(&store), gaps(&store));
+        assert!(left.len() < 60 && told.iter().any(|(cause, _)| cause == "damaged"), "offset {at}: {told:?}");
+        drop(store);
+        for upkeep in [false, true] {
+            let disk = disk.after_cut();
+            let store = open(&disk, options());
+            if upkeep {
+                while store.maintain(T0).expect("kept up") {}
+            }
+            drop(store);
+            let store = open(&disk.after_cut(), options());
+            assert_eq!(rows(&store), left, "offset {at}, upkeep {upkeep}");
+            let again = gaps(&store);
+            assert!(told.iter().all(|gap| again.contains(gap)), "offset {at}, upkeep {upkeep}: {again:?}");
+        }
+    }
+}
+
+/// A unit may be larger than what is read at a time.
+#[test]
+fn a_large_commit_whose_header_is_gone_is_told() {
+    let large = StoreOptions { log_bytes: 32 << 20, ..options() };
+    for (at, bit) in [(0, 0xff), (24, 1)] {
+        let disk = FaultDisk::new(9);
+        let store = open(&disk, &large);
+        append(&store, 0, 10);
+        store.commit(T0).expect("committed");
+        append(&store, 10, 60_000);
+        store.commit(T0).expect("committed");
+        append(&store, 60_010, 10);
+        store.commit(T0).expect("committed");
+        let log = disk.content("log").expect("a log");
+        let begins: Vec<usize> = (0..log.len()).step_by(4096).filter(|&at| log[at..].starts_with(b"SBLU")).collect();
+        assert!(begins[3] - begins[2] > 2 << 20, "{begins:?}");
+        let disk = disk.after_cut();
+        disk.rot("log", begins[2] + at, bit);
+        let found = super::settle::verify(&disk);
+        assert_eq!(found.damage.first().map(|damage| damage.file.as_str()), Some("log"), "offset {at}");
+        let store = open(&disk, &large);
+        assert_eq!(rows(&store), (0..10).collect::<Vec<_>>(), "offset {at}");
+        assert!(!store.recovery().damaged.is_empty() && gaps(&store).len() == 1, "offset {at}");
+    }
+}
+
+/// A bit that flips in the version of one copy is damage, not a newer store.
+#[test]
+fn a_flipped_version_of_a_copy_of_the_superblock_is_damage() {
+    for bit in 1..32 {
+        for copy in 0..2 {
+            let (disk, _) = six_commits();
+            disk.rot("superblock", copy * 4096 + 8 + bit / 8, 1 << (bit % 8));
+            match try_open(&disk) {
+                Ok(store) => assert_eq!(rows(&store).len(), 60, "bit {bit}, copy {copy}"),
+                Err(OpenError::Damaged { .. }) => {}
+                Err(error) => panic!("bit {bit}, copy {copy}: {error}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn commits_behind_one_with_damaged_records_are_read() {
     for at in [64, 100, 200] {
@@ -179,9 +267,10 @@ fn commits_behind_one_with_damaged_records_are_read() {
         assert_eq!((damaged, report.lost_rows), (vec![("log", begins[3] as u64)], 10), "offset {at}");
         let reason = &report.damaged[0].reason;
         assert_eq!(reason, "commit 4 is damaged and lost; those after it are whole", "offset {at}");
-        store.commit(T0).expect("committed");
+        // Told with the first unit of the opening, before anything moves past the damage.
         let told = vec![("damaged".into(), None), ("damaged".into(), Some((20, 29)))];
         assert_eq!(gaps(&store), told, "offset {at}");
+        assert_eq!(times_of_gaps(&store), [(T0, T0), (T0 + 19, T0 + 30)], "offset {at}");
         // It goes on behind them, and once upkeep has put what was before the damage into segments, it is not told
         // again.
         append(&store, 60, 10);
@@ -202,6 +291,46 @@ fn commits_behind_one_with_damaged_records_are_read() {
     let store = open(&disk, options());
     assert_eq!(rows(&store), (0..10).chain(20..30).chain(50..60).collect::<Vec<_>>());
     assert_eq!((store.recovery().damaged.len(), store.recovery().lost_rows), (2, 30));
+}
+
+/// A frame that was left out within its bound tells of the rows before it, as a row does.
+#[test]
+fn a_held_frame_behind_a_damaged_commit_is_the_newest() {
+    let disk = FaultDisk::new(8);
+    let store = open(&disk, options());
+    let reduction = Reduction::Deadband { bound: 10.0 };
+    let lossy = spec("lossy", [ChannelSpec { reduction, ..ChannelSpec::new("x", ChannelType::F64) }]);
+    let id = store.stream(&lossy);
+    let send = |store: &Store, n: i64, value: f64| {
+        let mut batch = FrameBatch::new();
+        batch.put(head(id, T0 + n), [Value::F64(value)]);
+        store.append(&batch, T0 + n);
+        store.commit(T0 + n).expect("committed");
+    };
+    [0.0, 100.0, 200.0, 201.0, 202.0].into_iter().enumerate().for_each(|(n, value)| send(&store, n as i64, value));
+    let log = disk.content("log").expect("a log");
+    let begins: Vec<usize> = (0..log.len()).step_by(4096).filter(|&at| log[at..].starts_with(b"SBLU")).collect();
+    let disk = disk.after_cut();
+    // The unit of row 2, which rows alone are in.
+    disk.rot("log", begins[3] + 64, 0x10);
+    let store = open(&disk, options());
+    let newest = |store: &Store| {
+        let state = store.view().state_at(id, i64::MAX, &[ChannelIndex(0)]).expect("reads");
+        let cell = state[0].clone().expect("a state");
+        (cell.row, cell.value)
+    };
+    let rows = |store: &Store| -> Vec<u64> {
+        store.view().scan(Scan::all(id, Vec::new())).flat_map(|batch| batch.expect("reads").rows).collect()
+    };
+    assert_eq!((rows(&store), store.recovery().lost_rows), (vec![0, 1], 1));
+    assert_eq!(newest(&store), (3, Some(OwnedValue::Plain(Value::F64(202.0)))));
+    assert!(gaps(&store).contains(&("damaged".into(), Some((2, 2)))), "{:?}", gaps(&store));
+    send(&store, 5, 400.0);
+    let disk = disk.after_cut();
+    let store = open(&disk, options());
+    // The held frame got its row when the next one came; no number is given again.
+    assert_eq!(rows(&store), [0, 1, 3, 4]);
+    assert_eq!(newest(&store).1, Some(OwnedValue::Plain(Value::F64(400.0))));
 }
 
 #[test]

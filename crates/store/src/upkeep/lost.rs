@@ -21,6 +21,13 @@ pub(crate) struct LostRows {
     pub(crate) time: (i64, i64),
 }
 
+impl LostRows {
+    /// Sets the `time` of the data after them.
+    pub(crate) fn end_before(&mut self, time: i64) {
+        self.time = (self.time.0.min(time), time);
+    }
+}
+
 /// Returns the rows that are missing with a sealed segment, as far as the checkpoint knows: those of streams that have
 /// none in a newer one. Readers no longer look for their newest block in it.
 pub(crate) fn forget_blocks(writer: &Writer, segment: &Segment) -> Vec<LostRows> {

@@ -78,13 +78,16 @@ impl Sealer {
             self.write_checkpoint(engine, None)?;
         }
         drop_sealed(engine);
-        let (ring, head, tail, front, open_bytes, wanted) = {
+        let (ring, (head, tail), front, open_bytes, wanted, told) = {
             let mut writer = engine.writer.lock();
             self.sealing.queue.extend(writer.open.take_due());
             self.checkpoints.note_streams(writer.streams.take_changed());
-            let Writer { unit, open, .. } = &mut *writer;
-            let (head, tail) = (unit.head(), unit.tail());
-            (unit.ring_bytes(), head, tail, open.first_position(), open.bytes(), unit.take_wanted())
+            let Writer { unit, open, gaps, .. } = &mut *writer;
+            let places = (unit.head(), unit.tail());
+            // Another opening finds damage again that has no durable row yet.
+            let told = self.sealing.damage_end.is_none()
+                || gaps.undurable(engine.committed.load(Ordering::Acquire)).is_empty();
+            (unit.ring_bytes(), places, open.first_position(), open.bytes(), unit.take_wanted(), told)
         };
         let mut cells = 0;
         while cells < SLICE_CELLS {
@@ -110,7 +113,7 @@ impl Sealer {
         // The oldest rows go first if they are in the log's last quarter, or in what an append needs of it, or before
         // damage, or if memory is over its budget.
         self.sealing.damage_end = self.sealing.damage_end.filter(|end| *end > tail);
-        let damage_end = self.sealing.damage_end;
+        let damage_end = self.sealing.damage_end.filter(|_| told);
         let floor = (head + wanted.max(ring / 4)).back(ring).max(damage_end.unwrap_or_default());
         // A small log holds few rows: where they are the only ones, a block of them is smaller than one of mixed rows.
         let block_rows_min = if reserve_bytes(ring) == 0 { CLOSE_ROWS_MIN } else { BLOCK_ROWS_MIN };

@@ -7,11 +7,11 @@ use crate::model::frame::FrameHead;
 use crate::model::row::{Stamps, head_of};
 
 impl StreamWriter {
-    /// Restores the sequence of a row of the log.
-    pub(crate) fn restore_sequence(&mut self, words: &[u64], row: u64, follows_lost: bool) {
+    /// Restores the sequence of a row of the log. `source_clock`: its `time` is its source_time.
+    pub(crate) fn restore_sequence(&mut self, words: &[u64], row: u64, source_clock: bool, follows_lost: bool) {
         let head = head_of(words);
         let Some((sequence, session)) = head.sequence() else { return };
-        let (source_clock, slot) = (self.source_clock, &self.slot);
+        let slot = &self.slot;
         let tracker = self.tracker.get_or_insert_with(|| new_tracker(slot));
         let stamps = head.stamps();
         let time_of = |(receive, source): Stamps| source.filter(|_| source_clock).unwrap_or(receive);
