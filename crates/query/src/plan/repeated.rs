@@ -108,26 +108,26 @@ struct Rename<'a> {
 
 impl Visitor for Rename<'_> {
     fn query(&mut self, query: &mut Query) -> Step {
-        self.set(&mut query.body);
+        self.set(&mut query.body, query.order_by.is_some());
         ControlFlow::Continue(())
     }
 }
 
 impl Rename<'_> {
-    fn set(&mut self, body: &mut SetExpr) {
+    fn set(&mut self, body: &mut SetExpr, is_sorted: bool) {
         match body {
-            SetExpr::Select(select) => self.select(select),
+            SetExpr::Select(select) => self.select(select, is_sorted),
             SetExpr::SetOperation { left, right, .. } => {
-                self.set(left);
-                self.set(right);
+                self.set(left, is_sorted);
+                self.set(right, is_sorted);
             }
             // A query in brackets is visited by itself.
             _ => {}
         }
     }
 
-    fn select(&mut self, select: &mut Select) {
-        if select.projection.len() < 2 {
+    fn select(&mut self, select: &mut Select, is_sorted: bool) {
+        if select.projection.len() < 2 && !is_sorted {
             return;
         }
         let all = Wildcards::of(select, self.tables);
@@ -138,6 +138,12 @@ impl Rename<'_> {
             let path = match expr {
                 SqlExpr::Identifier(ident) => vec![folded(ident)],
                 SqlExpr::CompoundIdentifier(idents) => idents.iter().map(folded).collect(),
+                // To DataFusion it has the name of what is converted, which may be selected or sorted by as well.
+                SqlExpr::Cast { .. } | SqlExpr::AtTimeZone { .. } => {
+                    let text = expr.to_string();
+                    self.rename(item, text);
+                    continue;
+                }
                 expr => {
                     let text = expr.to_string();
                     if expressions.contains(&text) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 
 use crate::table::column::timestamp_type;
 
-/// Type planner with timestamps in microseconds, as in PostgreSQL and in the time columns. The rest is left to the
-/// catalog's own planner.
+/// Type planner with timestamps in microseconds, as in PostgreSQL and in the time columns, and with its `float`. The rest
+/// is left to the catalog's own planner.
 #[derive(Debug)]
 pub(crate) struct Types;
 
@@ -20,6 +20,9 @@ impl TypePlanner for Types {
         let planned = match sql_type {
             SqlType::Timestamp(_, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(timestamp_type()),
             SqlType::Timestamp(_, _) => Some(DataType::Timestamp(TimeUnit::Microsecond, None)),
+            // `float` is double precision; `float(n)` is the smaller type with n bits.
+            SqlType::Float(ExactNumberInfo::Precision(bits)) if *bits <= 24 => Some(DataType::Float32),
+            SqlType::Float(ExactNumberInfo::None | ExactNumberInfo::Precision(_)) => Some(DataType::Float64),
             _ => None,
         };
         match planned {

@@ -125,6 +125,10 @@ async fn every_nan_is_the_same_and_the_largest() {
             // Constants.
             ("select 0.0 / 0.0 > 1", "t"),
             ("select -('NaN'::float8) > 1", "t"),
+            // As in PostgreSQL, `float` is double precision.
+            ("select 16777217::float", "16777217"),
+            ("select cast(16777217 as float(53))", "16777217"),
+            ("select 16777217::float(24)", "1.6777216e+07"),
             ("select '-NaN'::float8 = 'NaN'::float8", "t"),
             ("select greatest(0.0 / 0.0, 1)", "NaN"),
             ("select count(*) from f where ('-NaN' || '')::float8 > x", "4"),

@@ -73,6 +73,20 @@ async fn repeated_columns_keep_their_names() {
     ] {
         assert_eq!(columns(&fixture, &client, sql).await, wanted, "{sql}");
     }
+    // A conversion beside what it converts, or sorted by it.
+    for (sql, first) in [
+        ("select x, x::text from pad order by x desc", vec!["2", "2"]),
+        ("select x::text, x, x::float8, pad.x::text from pad order by pad.x desc", vec!["2", "2", "2", "2"]),
+        ("select y::int from pad where x = 2 order by y", vec!["0"]),
+        ("select time::date, x from pad order by time desc", vec!["2026-11-20", "2"]),
+        ("select time at time zone 'Europe/Berlin' from pad order by time", vec!["2026-11-20 01:00:00"]),
+        ("select x::text, count(*) from pad group by x::text order by x::text desc", vec!["2", "1"]),
+        ("select * from (select x, x::text from pad order by x) q order by 1 desc", vec!["2", "2"]),
+        ("select x::text, x from pad union all select x::text, x from pad order by 1 desc", vec!["2", "2"]),
+    ] {
+        let rows = texts(&client, sql).await;
+        assert_eq!(rows[0].iter().flatten().map(String::as_str).collect::<Vec<_>>(), first, "{sql}");
+    }
     let counted = client.prepare("select max(x), max(x), min(x) from pad").await.unwrap();
     assert!(counted.columns().iter().map(|column| column.name()).eq(["max", "max", "min"]));
     assert_eq!(texts(&client, "select max(x), max(x) from pad").await, [["2", "2"].map(|x| Some(x.to_owned()))]);

@@ -9,6 +9,8 @@ use anyhow::{Context, bail};
 
 /// Time without data after which a server is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Time without an answer to `GET /ping` after which it is no server.
+const PING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An answer that refuses the request.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +40,8 @@ pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyh
 /// As [`ask`].
 pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>, body: &str) -> anyhow::Result<Asked> {
     let address = address_of(server);
-    let stream = TcpStream::connect(&address).with_context(|| format!("no server answers at {address}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    ping(&address)?;
+    let stream = connect(&address, PATIENCE)?;
     let length = body.len();
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n");
@@ -52,6 +54,23 @@ pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>
     head.push_str(body);
     (&stream).write_all(head.as_bytes())?;
     Ok(Asked { answer: BufReader::new(stream) })
+}
+
+fn connect(address: &str, patience: Duration) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect(address).with_context(|| format!("no server answers at {address}"))?;
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Checks that a server speaks HTTP at an address: another port of it would leave the question unanswered.
+fn ping(address: &str) -> anyhow::Result<()> {
+    let stream = connect(address, PING_PATIENCE)?;
+    let head = format!("GET /ping HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    (&stream).write_all(head.as_bytes())?;
+    match line(&mut BufReader::new(stream)) {
+        Ok(status) if status.starts_with("HTTP/") => Ok(()),
+        _ => bail!("no answer over HTTP at {address}: give the address of the server's page (http.listen)"),
+    }
 }
 
 impl Asked {
@@ -79,9 +98,14 @@ fn address_of(server: &str) -> String {
     let address = server.trim_start_matches("http://").trim_end_matches('/');
     match address.parse::<u16>() {
         Ok(port) => format!("127.0.0.1:{port}"),
+        // The colons of an IPv6 address are between brackets if a port follows.
+        Err(_) if !address.rsplit(']').next().unwrap_or_default().contains(':') => format!("{address}:{DEFAULT_PORT}"),
         Err(_) => address.to_owned(),
     }
 }
+
+/// Port of a server whose address does not say it.
+const DEFAULT_PORT: u16 = 8080;
 
 /// Returns a refusal with the message of its JSON error, or else the whole body.
 fn refusal(status: &str, body: &str) -> Refused {
@@ -182,6 +206,8 @@ mod tests {
             ("http://10.0.0.7:8080/", "10.0.0.7:8080"),
             ("localhost:23281", "localhost:23281"),
             ("[::1]:80", "[::1]:80"),
+            ("[::1]", "[::1]:8080"),
+            ("pad-server", "pad-server:8080"),
             ("23281", "127.0.0.1:23281"),
         ] {
             assert_eq!(address_of(named), address);

@@ -39,6 +39,7 @@ pub fn run_with(args: &ExportArgs, config: Option<&Path>) -> anyhow::Result<Outc
         data: args.data.as_deref(),
         server: args.server.as_deref(),
         token: args.auth_token_file.as_deref(),
+        writes: false,
     })?;
     let mut output = output::open(args.output.as_deref())?;
     match found {

@@ -21,6 +21,9 @@ pub struct Flags<'a> {
     pub server: Option<&'a str>,
     /// `--auth-token-file`.
     pub token: Option<&'a Path>,
+    /// Whether the command writes. Otherwise nothing in a folder is changed, so it may also be a copy, or on read-only
+    /// media.
+    pub writes: bool,
 }
 
 /// The place where data was found.
@@ -55,7 +58,10 @@ pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
         })?;
         return Ok(DataPlace::Server(server));
     }
-    match Store::open(dir, config.store_options(), now_ns()) {
+    let options = config.store_options();
+    let opened =
+        if flags.writes { Store::open(dir, options, now_ns()) } else { Store::open_read_only(dir, options, now_ns()) };
+    match opened {
         Ok(store) => Ok(DataPlace::Folder(Box::new((store, config)))),
         Err(OpenError::InUse { path }) => {
             check_server_of(dir, &server, flags.token).with_context(|| {

@@ -54,6 +54,7 @@ pub fn run(command: &RunCommand) -> anyhow::Result<Outcome> {
         data: args.data.as_deref(),
         server: args.server.as_deref(),
         token: args.auth_token_file.as_deref(),
+        writes: !matches!(wish, RunRequest::List),
     };
     match reach::find(&flags)? {
         DataPlace::Server(server) => from_server(&server, args, &wish),

@@ -523,7 +523,9 @@ impl Running {
             server.limits.webhooks.stop();
             closed
         });
-        closed.await.context("the store did not close")?.context("the last commit failed")
+        closed.await.context("the store did not close")?.context("the last commit failed")?;
+        tracing::info!("stopped; everything that was received is durable");
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use strongback_sources::instant;
 
 use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts, misplaced};
 use crate::sources::expectation::{RateOrigin, StreamStatus, in_words};
+use crate::sources::roster::DERIVED_SOURCE;
 use crate::text::json::Big;
 use crate::text::plural::many;
 
@@ -382,6 +383,10 @@ fn clock_advice(facts: &Facts, stream: &StreamFacts, time: i64) -> String {
 /// Adds findings for channels without a value in an existing frame.
 fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
     let Some(frame) = (if facts.at.is_some() { stream.before } else { stream.newest }) else { return };
+    if stream.source == DERIVED_SOURCE {
+        // Each derived channel has frames of its own, without the others of its table.
+        return;
+    }
     for channel in &stream.channels {
         let since = channel.value.map(|(time, _)| instant::format(time));
         let missing = match channel.value {

@@ -170,6 +170,12 @@ pub(super) async fn add_event(
     })?;
     let durable = server.ingest.durable(ticket).await;
     durable.map_err(|refusal| Failure::unavailable(format!("not written: {refusal}")))?;
+    // Whoever has the answer finds the event.
+    let reading = server.clone();
+    let found = server.recorders.spawn(move || reading.ledger.catch_up(&reading.ingest.store()));
+    if let Err(error) = found.await.map_err(Failure::internal)? {
+        tracing::warn!(%error, "the event is durable, but cannot be read yet");
+    }
     let mut response = answer::json(&EventCard::from(&event));
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)

@@ -51,6 +51,8 @@ pub const LEVELS: [&str; 4] = ["info", "watch", "warning", "critical"];
 pub struct Ledger {
     rows: RwLock<LedgerRows>,
     own: Mutex<OwnStreams>,
+    /// Rows that were read, and that no poll has returned yet.
+    news: Mutex<News>,
     waiting: Mutex<VecDeque<EventRow>>,
     /// Number of server events that are only in the log.
     unrecorded: AtomicU64,
@@ -177,12 +179,20 @@ impl Ledger {
     /// # Errors
     /// If a scan ends early; the rows read until then are kept.
     pub fn follow(&self, store: &Store) -> Result<News, ScanError> {
-        let mut news = News::default();
+        self.catch_up(store)?;
+        Ok(std::mem::take(&mut *self.news.lock()))
+    }
+
+    /// Reads the rows appended since the last poll, so that queries find them. The next poll returns them.
+    ///
+    /// # Errors
+    /// As [`Ledger::follow`].
+    pub fn catch_up(&self, store: &Store) -> Result<(), ScanError> {
+        let mut news = self.news.lock();
         self.read_on(store, |row| match row {
             LedgerRow::Gap(gap) => news.gaps.push(gap),
             LedgerRow::Event(event) => news.events.push(event),
-        })?;
-        Ok(news)
+        })
     }
 
     /// Reads the rows appended since the last poll, one at a time, so the memory needed is that of one row.

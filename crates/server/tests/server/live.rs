@@ -379,6 +379,26 @@ async fn heartbeats_and_events_reach_every_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_has_written_an_event_reads_it_at_once_and_everyone_is_told() {
+    const EVENTS: usize = 20;
+    let server = TestServer::start().await;
+    let mut live = server.live().await;
+    live.next_of("hello").await;
+    for n in 0..EVENTS {
+        let answer = server.post("/api/events", json!({ "text": format!("step {n}") }).to_string()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        let events = server.json("/api/events").await;
+        assert_eq!(events["events"][n]["text"], format!("step {n}"));
+        let rows = server.sql("select count(*) from strongback.events where text like 'step%'").await;
+        assert_eq!(rows["rows"][0][0], (n + 1).to_string());
+    }
+    for n in 0..EVENTS {
+        assert_eq!(live.next_of("event").await["text"], format!("step {n}"));
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_updates_is_told_of_the_notices_that_it_lost() {
     const NOTICES: u64 = 1000;
     let server = TestServer::start().await;

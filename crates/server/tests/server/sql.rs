@@ -39,6 +39,12 @@ async fn exports_hold_what_was_written() {
     for wrong in ["format=xls", "from=soon", "channels="] {
         assert_eq!(server.get(&format!("/api/export?{wrong}")).await.status, 400, "{wrong}");
     }
+    // One of several patterns that is wrong is as wrong as a single one.
+    for wrong in ["tank.q", "tank.p,tank.q", "tank.q,tank.*"] {
+        let answer = server.get(&format!("/api/export?channels={wrong}")).await;
+        assert!(answer.status >= 400 && answer.text().contains("no channel matches"), "{wrong}: {}", answer.text());
+        assert!(!wrong.contains(',') || answer.text().contains("no channel matches tank.q"), "{}", answer.text());
+    }
     server.stop().await;
 }
 

@@ -77,7 +77,7 @@ pub(super) fn run(args: &ReadArgs) -> anyhow::Result<Outcome> {
                 eprintln!("strongback: {error}");
             })
         };
-        written.and_then(|_| output.flush()).context("the frames cannot be written")?;
+        written.and_then(|_| output.flush()).context("not all frames are printed")?;
         Ok(if damaged > 0 { Outcome::DataLost } else { opened })
     })();
     place::close(&store, read)

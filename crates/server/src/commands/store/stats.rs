@@ -1,7 +1,7 @@
 //! `strongback store stats`: statistics of each channel, mostly from those of blocks.
 
 use serde_json::json;
-use strongback_store::{Bucket, Channel, Scan, Stream, StreamId, Value, View};
+use strongback_store::{Bucket, Channel, Scan, ScanError, Stream, StreamId, Value, View};
 
 use super::{place, read};
 use crate::cli::StatsArgs;
@@ -24,18 +24,17 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             for index in channels {
                 let channel = stream.layout.channel(index).clone();
                 let bucket = view.reduce(stream.id, index, time.clone(), 1).map(|buckets| buckets.into_iter().next());
-                let bucket = bucket.unwrap_or_else(|error| {
+                let bucket = bucket.inspect_err(|error| {
                     let name = stream.key.channel_name(&channel.name);
                     eprintln!("strongback: {name} has no figures: {error}");
                     outcome = Outcome::DataLost;
-                    None
                 });
                 found.push((stream.clone(), channel, bucket));
             }
         }
         let stats = store.stats();
         if args.json {
-            let channels: Vec<serde_json::Value> = found.iter().map(|(s, c, b)| card(s, c, b.as_ref())).collect();
+            let channels: Vec<serde_json::Value> = found.iter().map(|(s, c, b)| card(s, c, b)).collect();
             let ranges = |id| time_range(&view, id).map(|(from, to)| [from.to_string(), to.to_string()]);
             let mut streams: Vec<_> = found.iter().map(|(stream, ..)| stream.clone()).collect();
             streams.dedup_by_key(|stream| stream.id);
@@ -60,7 +59,7 @@ pub(super) fn run(args: &StatsArgs) -> anyhow::Result<Outcome> {
             "type", "values", "first", "last", "least", "greatest", "mean"
         );
         for (stream, channel, bucket) in &found {
-            println!("{}  {}", line(channel, bucket.as_ref()), stream.key.channel_name(&channel.name));
+            println!("{}  {}", line(channel, bucket), stream.key.channel_name(&channel.name));
         }
         if let Some((from, to)) =
             found.iter().filter_map(|(s, ..)| time_range(&view, s.id)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
@@ -87,11 +86,16 @@ fn time_range(view: &View, stream: StreamId) -> Option<(i64, i64)> {
     Some((if view.time_sorted(stream) { first } else { from }, to))
 }
 
-fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_json::Value {
+/// Figures of a channel: none without values, an error if they cannot be read.
+type Figures = Result<Option<Bucket>, ScanError>;
+
+fn card(stream: &Stream, channel: &Channel, figures: &Figures) -> serde_json::Value {
+    let bucket = figures.as_ref().ok().and_then(Option::as_ref);
+    let values = figures.as_ref().ok().map(|_| bucket.map_or(0, |b| b.count).to_string());
     let cell = |value: Option<Value<'_>>| value.map(|value| json!(JsonCell(value)));
     json!({
         "channel": stream.key.channel_name(&channel.name), "type": channel.channel_type.name(), "unit": channel.unit,
-        "values": bucket.map_or(0, |b| b.count).to_string(),
+        "values": values,
         "first": bucket.and_then(|b| cell(Some(b.first.as_value()))),
         "last": bucket.and_then(|b| cell(Some(b.last.as_value()))),
         "min": bucket.and_then(|b| cell(b.min)), "max": bucket.and_then(|b| cell(b.max)),
@@ -100,7 +104,7 @@ fn card(stream: &Stream, channel: &Channel, bucket: Option<&Bucket>) -> serde_js
 }
 
 /// Formats the columns before the name.
-fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
+fn line(channel: &Channel, figures: &Figures) -> String {
     let short = |value: Option<Value<'_>>| match value {
         None => "–".to_owned(),
         Some(Value::String(text)) => text.chars().take(14).collect(),
@@ -112,11 +116,11 @@ fn line(channel: &Channel, bucket: Option<&Bucket>) -> String {
             _ => json!(JsonCell(value)).to_string().trim_matches('"').to_owned(),
         },
     };
-    let Some(bucket) = bucket else {
+    let Ok(Some(bucket)) = figures else {
         return format!(
             "{:6} {:>12} {:>14} {:>14} {:>14} {:>14} {:>14}",
             channel.channel_type.name(),
-            0,
+            if figures.is_ok() { "0" } else { "damaged" },
             "–",
             "–",
             "–",
