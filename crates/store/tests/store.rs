@@ -190,8 +190,11 @@ fn a_folder_in_use_newer_copied_or_damaged_says_so() {
     let path = dir.path().join("superblock");
     let good = std::fs::read(&path).expect("read");
     let mut newer = good.clone();
-    newer[8] = 9;
-    newer[4096 + 8] = 9;
+    for page in newer.chunks_mut(4096) {
+        page[8] = 9;
+        let crc = crc32c::crc32c(&page[..120]);
+        page[120..124].copy_from_slice(&crc.to_le_bytes());
+    }
     std::fs::write(&path, &newer).expect("written");
     let error = Store::open(dir.path(), small(), T0).err().expect("newer");
     assert!(matches!(error, OpenError::Newer { .. }), "{error}");

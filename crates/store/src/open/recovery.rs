@@ -29,12 +29,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::append::Writer;
 use crate::append::ledger::{Gap, GapCause};
 use crate::append::pending_unit::{held_room, reserve_bytes};
 use crate::append::recent;
 use crate::append::recent_file;
 use crate::append::stream_slot::OpenRows;
+use crate::append::{StreamWriter, Writer};
 use crate::blob::{BlobFile, ResumedBlobs};
 use crate::catalog::group::Group;
 use crate::disk::names;
@@ -46,6 +46,7 @@ use crate::log::superblock::{CLOCKS_STATED, Superblock, SuperblockFile};
 use crate::log::{self, Link, LogWriter, Ring};
 use crate::model::counts::RecoveryReport;
 use crate::model::damage::Damage;
+use crate::model::limits::ROWS_MAX;
 use crate::model::mutant::{self, Mutant};
 use crate::model::options::{RetentionGroup, StoreOptions};
 use crate::model::reduction::Reduction;
@@ -334,11 +335,23 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Gives up the rows that the log did not bring back.
+    /// Gives up the rows that the log did not bring back, also those that only a held frame tells of: its row would be
+    /// the next. A record of one may precede rows of its unit, so what counts is what the log ends with.
     fn lose_rest(&mut self) {
         for missing in std::mem::take(&mut self.awaited) {
             if let Some(rows) = pass_lost(self.writer, missing.stream, missing.rows.end) {
                 self.lost.push(LostRows { rows, ..missing });
+            }
+        }
+        let ahead = |(id, stream): (u32, &StreamWriter)| {
+            let held = stream.reducer.as_ref()?.held.as_ref()?;
+            (stream.next_row < held.row && held.row < ROWS_MAX).then(|| (id, held.row, held.time()))
+        };
+        let held: Vec<(u32, u64, i64)> = self.writer.streams.iter().filter_map(ahead).collect();
+        for (stream, row, to) in held {
+            let from = self.writer.streams[stream].slot.last_time().unwrap_or(to);
+            if let Some(rows) = pass_lost(self.writer, stream, row) {
+                self.lost.push(LostRows { stream, rows, time: (from.min(to), to) });
             }
         }
     }

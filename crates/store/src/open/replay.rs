@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::append::Writer;
-use crate::append::held::HeldHead;
 use crate::append::ledger::named_gap;
 use crate::append::stream_slot::OpenRows;
 use crate::bytes::{Cursor, RecordError, contradiction};
@@ -133,16 +132,6 @@ pub(crate) fn apply_record(
 ) -> Result<bool, RecordError> {
     let Some(record) = records.next_record() else { return Ok(false) };
     match record {
-        Record::Control { kind, mut content } if kind == Control::Held as u16 => {
-            // Its row would be the next, so it tells of lost rows as a row does.
-            let HeldHead { stream, row, .. } = HeldHead::read(&mut content.clone())?;
-            let follows_lost = note_lost(writer, (stream, row), instant, lost)?;
-            apply_control(writer, kind, &mut content)?;
-            let held = writer.streams.get(stream).and_then(|stream| stream.reducer.as_ref()?.held.as_ref());
-            if let (true, Some(held), Some(rows)) = (follows_lost, held, lost.last_mut()) {
-                rows.end_before(held.time());
-            }
-        }
         Record::Control { kind, mut content } => apply_control(writer, kind, &mut content)?,
         Record::Frame { stream, shape, row, clock, text_bytes } => {
             let clock = record::is_source_clock(clock)?;
