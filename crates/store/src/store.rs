@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::append::ledger::GapCause;
 use crate::append::recent_file;
 use crate::append::stream_slot::SlotTable;
 use crate::append::{REDUCED, Taken, Writer};
@@ -29,7 +30,6 @@ use crate::model::counts::*;
 use crate::model::damage::Damage;
 use crate::model::mutant::{self, Mutant};
 use crate::model::trouble::{is_full, is_read_only, passes};
-use crate::open::replay::LogDamage;
 use crate::open::{create, recovery};
 use crate::read::shared::Shared;
 use crate::segment::directory::SegmentList;
@@ -110,8 +110,7 @@ impl Store {
             Some(layout) => Space::fixed(layout),
             None => Space::of(&options, disk.space().map_err(io_error(&*disk, ""))?.0),
         };
-        let mut damage = LogDamage::default();
-        let opened = recovery::open(&disk, &options, &space, (&mut writer, &mut damage), now);
+        let opened = recovery::open(&disk, &options, &space, &mut writer, now);
         // Data that a failed write or sync did not make durable must not be found by the next opening.
         let opened = opened.inspect_err(|_| disk.forget_cached())?;
         let max_age_ns = options.max_age.map(|age| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
@@ -127,7 +126,7 @@ impl Store {
         let clock = WallClock::new(options.clock_confirm, now, newest_stored);
         let mut sealer = Sealer::new(disk.clone(), opened.superblock, opened.checkpoint, opened.spare, clock);
         sealer.sealing.open = opened.open;
-        sealer.sealing.damage_end = damage.passed_to;
+        sealer.sealing.damage_end = opened.log_damage.passed_to;
         opened.blobs.into_iter().for_each(|file| sealer.blobs.add(file));
         sealer.ages.count_as_of_now(&shared.segments.load_full(), opened.last_commit);
         if let Some(fixed) = space.fixed {
@@ -170,7 +169,7 @@ impl Store {
             identity,
         };
         let store = Store { engine: Arc::new(engine), sealer: Arc::new(Mutex::new(sealer)) };
-        if !store.engine.report.damaged.is_empty() {
+        if !store.engine.report.damaged.is_empty() && !mutant::is_active(Mutant::TellDamageLate) {
             let disk = &*store.engine.disk;
             store.note_damage(now).inspect_err(|_| disk.forget_cached()).map_err(io_error(disk, ""))?;
         }
@@ -178,11 +177,21 @@ impl Store {
     }
 
     /// Makes what an opening found to be damaged part of a checkpoint: a kill must not let the next one count on it, nor
-    /// on rows of damaged segments that the log brought back.
+    /// on rows of damaged segments that the log brought back. Rows of `strongback.gaps` tell of it first, as the next
+    /// opening will not find it; a small log has no room set aside for them, and takes them now if it is not full.
     ///
     /// # Errors
     /// The disk failed. If it only refuses for a time, upkeep tries again.
     fn note_damage(&self, now: i64) -> std::io::Result<()> {
+        let untold = self.engine.writer.lock().gaps.has(GapCause::Damaged);
+        if untold {
+            self.engine.writer.lock().flush_gaps(now, true);
+            match self.commit(now) {
+                Err(Refusal::Poisoned(reason)) => return Err(std::io::Error::other(reason)),
+                Err(_) => return Ok(()),
+                Ok(_) => {}
+            }
+        }
         let mut sealer = self.sealer.lock();
         match sealer.write_checkpoint(&self.engine, None) {
             Err(error) if passes(&error) => {

@@ -66,6 +66,8 @@ pub(crate) enum Mutant {
     SealPastFew,
     /// Rows of the log get the clock that their stream has when they are read.
     ForgetClock,
+    /// What an opening finds damaged is told with its first commit, and in no checkpoint before the next one.
+    TellDamageLate,
     /// Each loss gets its own row.
     TellEachLoss,
 }

@@ -88,6 +88,7 @@ pub(crate) struct Opened {
     /// Start of each unit of the log.
     pub(crate) links: VecDeque<Link>,
     pub(crate) report: RecoveryReport,
+    pub(crate) log_damage: LogDamage,
     /// Sealed segments whose files are missing or cut, and whose gaps are to be reported.
     pub(crate) untold: Untold,
 }
@@ -97,7 +98,7 @@ pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &StoreOptions,
     space: &Space,
-    (writer, damage): (&mut Writer, &mut LogDamage),
+    writer: &mut Writer,
     now: i64,
 ) -> Result<Opened, OpenError> {
     let invalid = |reason| OpenError::Options { path: disk.path(), reason };
@@ -116,11 +117,14 @@ pub(crate) fn open(
     }
     let tail = recovery.opened.superblock.now.tail;
     let Recovery { writer, opened, lost, .. } = &mut recovery;
-    let link = replay(&**disk, &ring, tail, writer, opened, (damage, lost), now)?;
+    let link = replay(&**disk, &ring, tail, writer, opened, lost, now)?;
     recovery.lose_rest();
     recovery.find_rest(link)?;
-    recovery.begin_epoch(&ring, link, options, &damage.instants)?;
-    recovery.tell_untold(&damage.instants);
+    recovery.begin_epoch(&ring, link, options)?;
+    if mutant::is_active(Mutant::TellDamageLate) {
+        recovery.tell_damage();
+    }
+    recovery.tell_untold();
     recovery.remove_dropped(&dropped)?;
     Ok(recovery.finish())
 }
@@ -219,6 +223,7 @@ impl<'a> Recovery<'a> {
             spare: None,
             // False until a unit says otherwise: the tail never passes the unit of a clean end.
             report: RecoveryReport { clean: epoch == 0, ..RecoveryReport::default() },
+            log_damage: LogDamage::default(),
             untold: Untold::default(),
             superblock,
         };
@@ -375,13 +380,7 @@ impl<'a> Recovery<'a> {
     ///
     /// Rows of `strongback.gaps` that tell of damage are in the unit that begins the epoch: it may overwrite what is
     /// damaged, and then no other opening finds that again.
-    fn begin_epoch(
-        &mut self,
-        ring: &Arc<Ring>,
-        link: Link,
-        options: &StoreOptions,
-        damaged: &[(i64, i64)],
-    ) -> Result<(), OpenError> {
+    fn begin_epoch(&mut self, ring: &Arc<Ring>, link: Link, options: &StoreOptions) -> Result<(), OpenError> {
         let disk = &**self.disk;
         let made = self.writer.groups.configure(&options.retention, self.space.max_bytes);
         let made = made.map_err(|reason| OpenError::Options { path: disk.path(), reason })?;
@@ -400,7 +399,9 @@ impl<'a> Recovery<'a> {
         self.opened.report.epoch = epoch;
         self.writer.unit.begin(&link, superblock.tail.position, records);
         self.writer.gaps.begin(u64::from(epoch) << 32);
-        self.tell_damage(damaged);
+        if !mutant::is_active(Mutant::TellDamageLate) {
+            self.tell_damage();
+        }
         let reserve = reserve_bytes(ring.size_bytes);
         let kept = held_room(self.writer.found_held_bytes());
         if reserve > 0 && self.writer.unit.fits(self.writer.unit.gaps_room(), reserve + kept) {
@@ -420,10 +421,10 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Adds gaps for data that is damaged: in the log between the `damaged` instants, in segments, and rows.
-    fn tell_damage(&mut self, damaged: &[(i64, i64)]) {
+    /// Adds gaps for data that is damaged: in the log, in segments, and rows.
+    fn tell_damage(&mut self) {
         let (writer, report) = (&mut *self.writer, &mut self.opened.report);
-        damaged.iter().for_each(|time| writer.gaps.push(gap_of_log(GapCause::Damaged, *time)));
+        self.opened.log_damage.instants.iter().for_each(|time| writer.gaps.push(gap_of_log(GapCause::Damaged, *time)));
         for segment in &self.opened.untold.segments {
             writer.gaps.push(gap_of(segment, self.now));
         }
@@ -437,8 +438,8 @@ impl<'a> Recovery<'a> {
 
     /// Adds gaps for what the log shows to be missing otherwise. They get their rows with the first commit, unless the
     /// store that this one takes over from has them already.
-    fn tell_untold(&mut self, damaged: &[(i64, i64)]) {
-        if self.opened.report.torn_bytes > 0 && !damaged.iter().any(|(_, to)| *to == self.now) {
+    fn tell_untold(&mut self) {
+        if self.opened.report.torn_bytes > 0 && !self.opened.log_damage.at_end {
             // A commit that was never acknowledged; still, some data was on its way.
             let from = self.opened.last_commit.unwrap_or(self.now);
             self.writer.gaps.push(gap_of_log(GapCause::Torn, (from, self.now)));

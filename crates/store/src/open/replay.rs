@@ -29,6 +29,8 @@ pub(crate) struct LogDamage {
     pub(crate) instants: Vec<(i64, i64)>,
     /// Where the newest damage ends that commits follow.
     pub(crate) passed_to: Option<LogPosition>,
+    /// Whether the log ends with damage.
+    pub(crate) at_end: bool,
 }
 
 /// Replays the log's whole units. Returns the link of the last one.
@@ -38,7 +40,7 @@ pub(crate) fn replay(
     tail: Link,
     writer: &mut Writer,
     opened: &mut Opened,
-    (damage, lost): (&mut LogDamage, &mut Vec<LostRows>),
+    lost: &mut Vec<LostRows>,
     now: i64,
 ) -> Result<Link, OpenError> {
     let mut reader = LogReader::new(ring.size_bytes, tail, |bytes, at| ring.file.read_at(bytes, at));
@@ -54,8 +56,9 @@ pub(crate) fn replay(
             opened.report.damaged.push(damaged(passed.position(), passed.damage()));
             // Where the tail may move: the next opening then need not pass the damage again.
             opened.links.push_back(header.link_before());
-            damage.instants.push((opened.last_commit.unwrap_or(header.instant), header.instant));
-            damage.passed_to = Some(header.position);
+            let before = opened.last_commit.unwrap_or(header.instant);
+            opened.log_damage.instants.push((before, header.instant));
+            opened.log_damage.passed_to = Some(header.position);
         }
         opened.report.clean = header.flags & log::CLEAN != 0;
         opened.links.push_back(header.link());
@@ -92,7 +95,8 @@ pub(crate) fn replay(
     }
     if let Some(reason) = behind.damage(&end) {
         opened.report.damaged.push(damaged(end.position, reason));
-        damage.instants.push((opened.last_commit.unwrap_or(now), now));
+        opened.log_damage.instants.push((opened.last_commit.unwrap_or(now), now));
+        opened.log_damage.at_end = true;
     }
     Ok(end)
 }
@@ -156,7 +160,8 @@ fn note_lost(
     if row >= ROWS_MAX - 1 {
         return Err(contradiction(format!("stream {stream}: row {row} is beyond the last possible one")));
     }
-    let before = writer.streams.get(stream).and_then(|stream| stream.slot.last_time());
+    let Some(passing) = writer.streams.get(stream).filter(|passing| passing.next_row < row) else { return Ok(false) };
+    let before = passing.slot.last_time();
     let Some(rows) = pass_lost(writer, stream, row) else { return Ok(false) };
     lost.push(LostRows { stream, rows, time: (before.unwrap_or(instant), instant) });
     Ok(true)
@@ -205,8 +210,9 @@ fn apply_frame(
         return Err(contradiction(format!("stream {stream}, row {row}: has text, and its shape {shape} has none")));
     }
     let state = writer.streams.known(stream)?;
+    let clock = clock.filter(|_| !mutant::is_active(Mutant::ForgetClock));
+    let source_clock = clock.unwrap_or(state.source_clock);
     if row_shape.has_sequence {
-        let source_clock = clock.unwrap_or(state.source_clock);
         state.restore_sequence(words, row, source_clock, follows_lost);
     }
     if writer.streams.is_gaps(stream)
@@ -216,10 +222,8 @@ fn apply_frame(
     {
         tracker.name_gap(gap.session, gap.sequence, gap.id);
     }
-    let state = writer.streams.known(stream)?;
-    let clock = clock.filter(|_| !mutant::is_active(Mutant::ForgetClock));
-    let source_clock = clock.unwrap_or(state.source_clock);
     let time = head_of(words).time(source_clock);
+    let state = writer.streams.known(stream)?;
     if row < state.next_row {
         // Already in a segment; a client that got no answer may still send it again.
         if state.source_clock {

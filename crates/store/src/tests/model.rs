@@ -6,6 +6,7 @@ mod blobs;
 mod kinds;
 mod reduced;
 mod rot;
+mod rotten;
 mod seeds;
 
 use std::sync::atomic::Ordering;

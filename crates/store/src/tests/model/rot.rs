@@ -1,7 +1,8 @@
 //! Bits that flip while a store lies there: what is read afterwards was written, and what is missing is told.
 
 use super::{Checked, Model, ensure, open_on};
-use crate::disk::Disk;
+use crate::disk::{Disk, PAGE_BYTES, names};
+use crate::log::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::*;
 
 impl Model {
@@ -24,9 +25,7 @@ impl Model {
         let (file, _) = &files[self.random.usize(..files.len())];
         let mut flips = Vec::new();
         for _ in 0..self.random.usize(1..4) {
-            // What is all zeros may become anything: nobody reads it.
-            let written = self.disk.written(file);
-            let Some(&at) = self.random.choice(&written) else { return Ok(()) };
+            let Some(at) = self.place_to_rot(file) else { return Ok(()) };
             flips.push(at);
             self.disk.rot(file, at, 1 << self.random.u8(0..8));
         }
@@ -41,7 +40,28 @@ impl Model {
         let report = self.store.recovery();
         let told = !report.damaged.is_empty() || report.torn_bytes > 0 || report.lost_rows > 0;
         self.camera_after_rot();
-        self.check_rotten(told).map_err(|error| format!("{file} rots at {flips:?}: {error}; {report:?}"))
+        self.check_rotten(told)
+            .and_then(|()| self.live_on())
+            .map_err(|error| format!("{file} rots at {flips:?}: {error}; {report:?}"))
+    }
+
+    /// A byte of a file; of the log often one of its newest commits.
+    fn place_to_rot(&mut self, file: &str) -> Option<usize> {
+        let log = self.disk.content(file).filter(|_| file == names::LOG && self.random.bool());
+        let mut units: Vec<(u64, usize, usize)> = Vec::new();
+        for (page, bytes) in log.iter().flat_map(|log| log.chunks(PAGE_BYTES).enumerate()) {
+            let header = UnitHeader::decode(bytes);
+            units.extend(header.map(|unit| (unit.commit, page * PAGE_BYTES, unit.len as usize)));
+        }
+        units.sort_unstable();
+        let newest = &units[units.len().saturating_sub(5)..];
+        if let Some(&(_, begin, len)) = self.random.choice(newest) {
+            let within = if self.random.bool() { UNIT_HEADER_BYTES } else { UNIT_HEADER_BYTES + len };
+            return Some(begin + self.random.usize(..within));
+        }
+        // What is all zeros may become anything: nobody reads it.
+        let written = self.disk.written(file);
+        self.random.choice(&written).copied()
     }
 
     /// Nothing is read that was not written; what is missing is `told`, or by the reader.

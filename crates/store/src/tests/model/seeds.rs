@@ -138,3 +138,8 @@ fn an_acknowledgement_too_early_is_found() {
         ("rows of the log by the newest clock", Some(Mutant::ForgetClock), None, true),
     ]);
 }
+
+#[test]
+fn damage_that_is_told_too_late_is_found() {
+    find(&[("damage told with the first commit", Some(Mutant::TellDamageLate), None, false)]);
+}
