@@ -1,5 +1,6 @@
 //! Plans parsed statements: names, types, parameters, and the fast path for simple queries.
 
+mod array;
 pub(crate) mod direct;
 pub(crate) mod names;
 pub(crate) mod parameter;

@@ -1,5 +1,6 @@
 //! Parses the text of a statement within limits, and classifies its request.
 
+pub(crate) mod array;
 pub(crate) mod constant;
 pub(crate) mod dialect;
 pub(crate) mod extent;

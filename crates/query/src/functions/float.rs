@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
 
 mod aggregate;
 mod extreme;
+mod frame;
 
 /// Values that are looked at together.
 const CHUNK: usize = 1024;

@@ -22,11 +22,12 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::error::QueryError;
+use crate::error::{QueryError, sqlstate};
 use crate::functions::float::array_with_one_nan;
 use crate::functions::round::{rounded, rounds};
 use crate::functions::time::{as_in_postgres, is_of_postgres};
 use crate::functions::zero::{compares, with_one_zero_compared};
+use crate::sql::array::elements;
 use crate::sql::value::{check_float, time_text};
 
 /// Rule that checks casts. It must run after types are coerced, which inserts casts.
@@ -85,7 +86,8 @@ fn target(expr: &Expr) -> Option<&DataType> {
         Expr::TryCast(cast) => cast.field.data_type(),
         _ => return None,
     };
-    let is_checked = matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..));
+    let is_checked =
+        matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..) | DataType::List(_));
     (is_checked || kind.is_integer()).then_some(kind)
 }
 
@@ -104,6 +106,21 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(cast) => (&cast.expr, true),
         _ => return Ok(Transformed::no(expr)),
     };
+    if matches!(kind, DataType::List(_)) {
+        // As it is, each text would become an array with that text as its only element.
+        if let (Expr::Literal(value, _), DataType::List(element)) = (inner.as_ref(), &kind) {
+            let Some(Some(text)) = value.try_as_str() else { return Ok(Transformed::no(expr)) };
+            let array = array_of(text, element.data_type()).map_err(QueryError::into_datafusion)?;
+            return Ok(Transformed::yes(Expr::Literal(array, None)));
+        }
+        let is_value = !matches!(inner.as_ref(), Expr::Placeholder(_));
+        if is_value && inner.get_type(schema).is_ok_and(|from| is_text(&from)) {
+            let error =
+                QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "text that is computed is not cast to an array");
+            return Err(error.with_hint("Write the array as a constant, or give it as a parameter.").into_datafusion());
+        }
+        return Ok(Transformed::no(expr));
+    }
     if kind.is_integer() {
         let rounds = inner.get_type(schema).is_ok_and(|from| rounds(&from, &kind));
         return Ok(match expr {
@@ -131,6 +148,28 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         other => return Ok(Transformed::no(other)),
     };
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: function, args })))
+}
+
+/// Reads an array whose elements have a type.
+///
+/// # Errors
+/// If the text is no array, or an element has no value of the type.
+fn array_of(text: &str, kind: &DataType) -> std::result::Result<ScalarValue, QueryError> {
+    let value = |element: Option<String>| match element {
+        None => Ok(ScalarValue::try_from(kind)?),
+        Some(text) => {
+            let is_checked = matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..));
+            let checked = if is_checked { checked_text(&text, kind)?.into_owned() } else { text.clone() };
+            ScalarValue::Utf8(Some(checked)).cast_to(kind).map_err(|_| {
+                QueryError::new(
+                    sqlstate::INVALID_TEXT,
+                    format!("invalid input syntax for an array of {kind}: \"{text}\""),
+                )
+            })
+        }
+    };
+    let values = elements(text)?.into_iter().map(value).collect::<std::result::Result<Vec<_>, QueryError>>()?;
+    Ok(ScalarValue::List(ScalarValue::new_list(&values, kind, true)))
 }
 
 /// Returns the same cast of another text.

@@ -11,10 +11,12 @@ use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
 use crate::functions::float::scalar_with_one_nan;
+use crate::plan::array;
 use crate::sql::constant;
 use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
+use crate::wire::encode::elements_of_type;
 
 /// Maximum parameters of a statement (the wire counts them in 16 bits).
 const PARAMETERS_MAX: usize = u16::MAX as usize;
@@ -163,6 +165,19 @@ pub(crate) fn decode(
             None => ScalarValue::Utf8(None),
         });
     };
+    let target_element = match target {
+        Some(DataType::List(field)) => Some(field.data_type()),
+        _ => None,
+    };
+    let element = match (elements_of_type(wire), target_element) {
+        (Some(element), _) if target.is_none() || target_element.is_some() => Some(element),
+        // The text of an array.
+        (None, Some(kind)) if !binary => Some(wire_type(Some(kind))),
+        _ => None,
+    };
+    if let Some(element) = element {
+        return array::decode(number, bytes, binary, &element, target_element);
+    }
     let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire)? };
     match target {
         Some(kind) if value.data_type() == *kind => Ok(scalar_with_one_nan(value)),

@@ -57,18 +57,32 @@ fn plain_list(list: &Field, element: &Field) -> Arc<Field> {
     Arc::new(list.clone().with_data_type(DataType::List(Arc::new(plain))))
 }
 
-/// Returns the array type of an element type, for types that array channels have.
+/// Types of elements, and of arrays of them.
+const ARRAYS: [(Type, Type); 14] = [
+    (Type::BOOL, Type::BOOL_ARRAY),
+    (Type::INT2, Type::INT2_ARRAY),
+    (Type::INT4, Type::INT4_ARRAY),
+    (Type::INT8, Type::INT8_ARRAY),
+    (Type::OID, Type::OID_ARRAY),
+    (Type::NUMERIC, Type::NUMERIC_ARRAY),
+    (Type::FLOAT4, Type::FLOAT4_ARRAY),
+    (Type::FLOAT8, Type::FLOAT8_ARRAY),
+    (Type::TEXT, Type::TEXT_ARRAY),
+    (Type::VARCHAR, Type::VARCHAR_ARRAY),
+    (Type::NAME, Type::NAME_ARRAY),
+    (Type::DATE, Type::DATE_ARRAY),
+    (Type::TIMESTAMP, Type::TIMESTAMP_ARRAY),
+    (Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY),
+];
+
+/// Returns the array type of an element type, if it is known.
 fn array_of(element: &Type) -> Option<Type> {
-    Some(match *element {
-        Type::BOOL => Type::BOOL_ARRAY,
-        Type::INT2 => Type::INT2_ARRAY,
-        Type::INT4 => Type::INT4_ARRAY,
-        Type::INT8 => Type::INT8_ARRAY,
-        Type::NUMERIC => Type::NUMERIC_ARRAY,
-        Type::FLOAT4 => Type::FLOAT4_ARRAY,
-        Type::FLOAT8 => Type::FLOAT8_ARRAY,
-        _ => return None,
-    })
+    ARRAYS.iter().find(|(known, _)| known == element).map(|(_, array)| array.clone())
+}
+
+/// Returns the element type of an array type, if it is known.
+pub(crate) fn elements_of_type(array: &Type) -> Option<Type> {
+    ARRAYS.iter().find(|(_, known)| known == array).map(|(element, _)| element.clone())
 }
 
 /// Returns the wire type of an array channel's elements.

@@ -2,7 +2,9 @@
 
 use strongback_store::{ArrayRef, ArrayType, BlobRef, ChannelType, ElementType, Value};
 
-use crate::{Fixture, MS, T0, texts};
+use tokio_postgres::types::Type;
+
+use crate::{Fixture, MS, T0, state_of, texts};
 
 fn bytes<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> Vec<u8> {
     values.into_iter().flatten().collect()
@@ -90,4 +92,53 @@ async fn blobs_are_texts_that_say_their_length_and_checksum() {
     }
     let found = texts(&client, "select shot from camera where image is null").await;
     assert_eq!(found, [[Some("1".to_owned())]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arrays_are_parameters() {
+    let fixture = Fixture::start().await;
+    for stand in ["2", "3", "a,b", "null"] {
+        let (stream, at) = fixture.stream("engine", &[("stand", stand)], &[("p", ChannelType::F64)]);
+        fixture.append(&stream, T0, &[(at[0], Value::F64(stand.len() as f64))]);
+    }
+    let client = fixture.client().await;
+    let count = async |sql: &str, parameter: &(dyn tokio_postgres::types::ToSql + Sync)| {
+        let kind = if sql.contains("float8") { Type::FLOAT8_ARRAY } else { Type::TEXT_ARRAY };
+        let statement = client.prepare_typed(sql, &[kind]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        let row = client.query_one(&statement, &[parameter]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        row.get::<_, i64>(0)
+    };
+    for sql in [
+        "select count(*) from engine where stand = any($1::text[])",
+        "select count(*) from engine where stand = any(cast($1 as text[]))",
+    ] {
+        assert_eq!(count(sql, &vec!["2", "3"]).await, 2, "{sql}");
+        assert_eq!(count(sql, &vec!["a,b", "null", "4"]).await, 2, "{sql}");
+        assert_eq!(count(sql, &Vec::<&str>::new()).await, 0, "{sql}");
+        assert_eq!(count(sql, &vec![None, Some("2")]).await, 1, "{sql}");
+    }
+    assert_eq!(count("select count(*) from engine where stand <> all($1::text[])", &vec!["2", "3"]).await, 2);
+    assert_eq!(count("select count(*) from engine where p = any($1::float8[])", &vec![1.0, 4.0]).await, 3);
+    let statement = client
+        .prepare_typed("select $1::float8[], array_length($1::float8[])::bigint", &[Type::FLOAT8_ARRAY])
+        .await
+        .unwrap();
+    let row = client.query_one(&statement, &[&vec![Some(1.5), None]]).await.unwrap();
+    assert_eq!((row.get::<_, Vec<Option<f64>>>(0), row.get::<_, i64>(1)), (vec![Some(1.5), None], 2));
+    // As text, which clients send that know no types.
+    let statement = client.prepare_typed("select $1::int[]", &[Type::UNKNOWN]).await.unwrap();
+    let rows = client.query(&statement, &[&"{7,8}"]).await.unwrap();
+    assert_eq!(rows[0].get::<_, Vec<i32>>(0), [7, 8]);
+    for (sql, shown) in [
+        ("select '{2,3}'::text[]", "{2,3}"),
+        ("select cast('{2,3}' as int[])", "{2,3}"),
+        ("select count(*) from engine where stand = any('{2,3}'::text[])", "2"),
+        ("select '{nan,1e999}'::text[]", "{nan,1e999}"),
+        ("select '{nan,1.5,null}'::float8[]", "{NaN,1.5,NULL}"),
+        ("select array_length('{a b,\"c,d\"}'::text[])", "2"),
+    ] {
+        assert_eq!(texts(&client, sql).await, [[Some(shown.to_owned())]], "{sql}");
+    }
+    assert_eq!(state_of(&client, "select '2,3'::int[]").await, "22P02");
+    assert_eq!(state_of(&client, "select ('{2,' || stand || '}')::text[] from engine").await, "0A000");
 }

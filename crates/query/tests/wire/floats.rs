@@ -271,3 +271,40 @@ async fn a_double_compares_with_a_single_as_doubles() {
     let row = client.query_one(&statement, &[&0.1_f64]).await.unwrap();
     assert_eq!(row.get::<_, f32>(0), 0.2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_move_are_computed_from_their_own_rows() {
+    let values = [1e17, 1.0, 1.0, 2.0, NAN, 3.0, 4.0, INF, 5.0, 6.0, 7.0, 8.0];
+    let fixture = fixture(&[&values]).await;
+    let client = fixture.client().await;
+    let number = |text: &Option<String>| text.as_deref().map(|text| text.parse::<f64>().unwrap());
+    for width in [1, 2, 3, 40] {
+        let frames = |at: usize| &values[at.saturating_sub(width)..=at];
+        let sums: Vec<f64> = (0..values.len()).map(|at| frames(at).iter().sum()).collect();
+        let sql = format!(
+            "select sum(x) over w, avg(x) over w, var_pop(x) over w, corr(x, g) over w, sum(x) filter (where x > 1) over w
+             from f window w as (order by time_ns rows between {width} preceding and current row) order by time_ns"
+        );
+        for (at, row) in texts(&client, &sql).await.iter().enumerate() {
+            let (frame, sum) = (frames(at), sums[at]);
+            let same = |found: Option<f64>, expected: f64| {
+                let found = found.unwrap_or_else(|| panic!("{sql}, row {at}: {row:?}"));
+                found == expected || found.is_nan() && expected.is_nan()
+            };
+            let mean = sum / frame.len() as f64;
+            assert!(same(number(&row[0]), sum), "{sql}, row {at}: {row:?}, {sum}");
+            assert!(same(number(&row[1]), mean), "{sql}, row {at}: {row:?}, {mean}");
+            let variance = number(&row[2]).unwrap();
+            let is_finite = frame.iter().all(|value| value.is_finite());
+            assert!(if is_finite { variance >= 0.0 } else { variance.is_nan() }, "{sql}, row {at}: {row:?}");
+        }
+    }
+    let sql = "select sum(x) over (order by time range between interval '1 millisecond' preceding and current row) \
+               from f order by time_ns";
+    let sums = ["1e+17", "1e+17", "2", "3", "NaN", "NaN", "7", "Infinity", "Infinity", "11", "13", "15"];
+    assert_eq!(texts(&client, sql).await, sums.map(|sum| cells([sum])));
+    // Long frames, whose pieces are joined; and integers, whose sums are exact anyway.
+    let sql = "select sum(v) over w, avg(v) over w, avg(n) over w from (select n, n * 1e0 as v from generate_series(1, 5000) \
+               t(n)) q window w as (order by n rows between 999 preceding and current row) order by n desc limit 1";
+    assert_eq!(texts(&client, sql).await, [cells(["4500500", "4500.5", "4500.5"])]);
+}

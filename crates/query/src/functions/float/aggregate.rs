@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
 };
 
 use super::extreme::{Extreme, Extremes};
+use super::frame::FrameAccumulator;
 use super::{array_with_one_nan, scalar_with_one_nan};
 
 /// Aggregates that compute floats, besides `max` and `min`.
@@ -141,6 +142,10 @@ impl AggregateUDFImpl for FloatAggregate {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let of_floats = args.expr_fields.iter().any(|field| field.data_type().is_floating());
+        if is_float(&args) && of_floats && self.extreme.is_none() {
+            return Ok(Box::new(FrameAccumulator::new(self.inner.clone(), &args)));
+        }
         let is_float = is_float(&args);
         let inner = self.inner.create_sliding_accumulator(args)?;
         Ok(if is_float { Box::new(OneNan(inner)) } else { inner })
