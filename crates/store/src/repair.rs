@@ -35,7 +35,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::build::Losses;
 use self::source::Source;
+use crate::append::ledger::{Gap, GapCause};
 use crate::disk::fixed::FixedDisk;
 use crate::disk::io_error;
 use crate::disk::names;
@@ -43,6 +45,7 @@ use crate::disk::real::RealDisk;
 use crate::disk::{Access, Disk};
 use crate::model::damage::Damage;
 use crate::model::stream::{ChannelIndex, StreamId};
+use crate::open::recovery::gap_of_log;
 use crate::repair::overlay::{Overlay, OverlayVolume, ReadFolder};
 use crate::store::Store;
 use crate::upkeep::lost::LostRows;
@@ -121,13 +124,13 @@ pub fn repair(from: &Path, into: &Path, now: i64) -> Result<RepairReport, OpenEr
         return Err(OpenError::Options { path: name, reason });
     }
     let target: Arc<dyn Disk> = Arc::new(disk);
-    let (mut report, lost) = build::build(&source, &target, true)?;
+    let (mut report, losses) = build::build(&source, &target, true)?;
     let options =
         StoreOptions { max_bytes: Some(1 << 60), max_streams: STREAMS_MAX, settle: false, ..StoreOptions::default() };
     let store = Store::open_on(target, options, now)?;
     let opened = store.recovery();
     (report.log_frames, report.streams) = (opened.frames, store.catalog().streams.len() as u64);
-    report.lost = tell(&store, lost, now);
+    report.lost = tell(&store, losses, now);
     let closed = store.commit(now).and_then(|_| store.close(now));
     closed.map_err(|refusal| OpenError::Damaged { path: name, reason: format!("the new store: {refusal}") })?;
     Ok(report)
@@ -136,8 +139,15 @@ pub fn repair(from: &Path, into: &Path, now: i64) -> Result<RepairReport, OpenEr
 /// Lost ranges of rows by stream, with the `time` before and after.
 pub(crate) type LostByStream = BTreeMap<u32, Vec<(Range<u64>, (i64, i64))>>;
 
-/// Reports lost rows that `strongback.gaps` does not have yet. Returns all of them with stream names.
-fn tell(store: &Store, lost: LostByStream, now: i64) -> Vec<LostRange> {
+/// Reports damage of the log, and lost rows that `strongback.gaps` does not have yet. Returns all rows with stream names.
+fn tell(store: &Store, Losses { rows: lost, log, files }: Losses, now: i64) -> Vec<LostRange> {
+    for (before, after) in log {
+        let (before, after) = (before.or(after).unwrap_or(now), after.unwrap_or(now));
+        store.report_gap(gap_of_log(GapCause::Damaged, (before.min(after), after)));
+    }
+    for name in files {
+        store.report_gap(Gap { name, ..gap_of_log(GapCause::Damaged, (now, now)) });
+    }
     let told = told_before(store);
     // The commit includes the gaps that recovery found. A store that refuses writes already has all its gaps.
     let _ = store.commit(now);
@@ -226,7 +236,7 @@ impl Store {
             return Err(refused);
         }
         let target: Arc<dyn Disk> = Arc::new(Overlay::new(source.files()));
-        let (report, lost) = build::build(&source, &target, false)?;
+        let (report, losses) = build::build(&source, &target, false)?;
         let options = StoreOptions {
             max_bytes: Some(1 << 60),
             max_streams: options.max_streams.max(STREAMS_MAX),
@@ -235,7 +245,7 @@ impl Store {
         };
         // The source already holds the lock against writers.
         let mut store = Store::open_on(target, options, now)?;
-        tell(&store, lost, now);
+        tell(&store, losses, now);
         store.add_damage(report.damage);
         Ok(store.into_read_only(now))
     }

@@ -178,6 +178,8 @@ fn check(path: &Path, (least, all): (&Rows, &Rows), harmed: &[String], case: &st
             is_subset(least, &rows).unwrap_or_else(|e| panic!("{case}: lost {e}: {report:?}"));
             if rows != *all {
                 assert!(!report.is_whole(), "{case}: lost without a word: {report:?}");
+                let is_known = report.damage.iter().any(|damage| damage.file != "superblock");
+                assert!(!is_known || tells_damage(&store), "{case}: the new store does not tell: {report:?}");
             }
             store.close(T0).expect("closed");
             let after = inspect(&into, Depth::Everything).expect("looked at");
@@ -198,6 +200,17 @@ fn check(path: &Path, (least, all): (&Rows, &Rows), harmed: &[String], case: &st
         let (rows, _) = rows_of(&store, case);
         is_subset(&rows, all).unwrap_or_else(|e| panic!("{case}: opened too much: {e}"));
     }
+}
+
+/// Whether `strongback.gaps` has a row of damage.
+fn tells_damage(store: &Store) -> bool {
+    let view = store.view();
+    let table = view.catalog().streams.iter().find(|s| s.key.table == "strongback.gaps").cloned();
+    let Some(table) = table else { return false };
+    let cause = table.layout.index("cause").expect("a column");
+    view.scan(Scan::all(table.id, vec![cause])).filter_map(Result::ok).any(|batch| {
+        (0..batch.len()).any(|row| matches!(batch.columns[0].cell(row), Ok(Value::String("damaged" | "torn"))))
+    })
 }
 
 fn contents(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

@@ -472,7 +472,7 @@ impl<'a> Recovery<'a> {
 }
 
 /// Makes the gap of what was in a piece of the log.
-fn gap_of_log(cause: GapCause, time: (i64, i64)) -> Gap {
+pub(crate) fn gap_of_log(cause: GapCause, time: (i64, i64)) -> Gap {
     Gap {
         id: 0,
         stream: None,

@@ -14,9 +14,9 @@ use crate::bytes::fields::Put;
 use crate::bytes::{Cursor, RecordError};
 use crate::catalog::group::Group;
 use crate::catalog::{self, ShapeChange, ShapeHistory};
-use crate::disk::io_error;
 use crate::disk::layout::FIRST_PAGE;
 use crate::disk::{Access, Disk, DiskFile, PAGE_BYTES, Pages, read_exact};
+use crate::disk::{io_error, names};
 use crate::log::checkpoint::{self, Checkpoint, Entries, Position, SealedRows};
 use crate::log::superblock::{KNOWN_INCOMPATIBLE, Superblock, SuperblockFile};
 use crate::log::{self as log_format, Link, LogPosition, LogWriter, Ring};
@@ -29,7 +29,7 @@ use crate::segment::file::{SegmentFile, block_ref, invalid};
 use crate::segment::{Beside, IndexEntry, SegmentHeader};
 use crate::upkeep::lost::LostRows;
 
-use super::log::Unit;
+use super::log::{LogSpan, Unit};
 use super::metadata::Metadata;
 use super::segments::{Content, FoundSegment};
 use super::source::Source;
@@ -43,11 +43,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Writes a new store from the readable parts of a source. With `copy`, the target is a folder of its own, and every
 /// block is checked. Otherwise it lies over the source, which has the files already, and blocks are checked when they
 /// are read.
-pub(super) fn build(
-    source: &Source,
-    target: &Arc<dyn Disk>,
-    copy: bool,
-) -> Result<(RepairReport, LostByStream), OpenError> {
+pub(super) fn build(source: &Source, target: &Arc<dyn Disk>, copy: bool) -> Result<(RepairReport, Losses), OpenError> {
     let files = source.files();
     let path = files.path();
     let fails = |source| OpenError::Io { path: path.clone(), source };
@@ -55,7 +51,7 @@ pub(super) fn build(
     let metadata = Metadata::read(source, &mut report).map_err(fails)?;
     report.newest_checkpoint = metadata.is_newest;
     let found = segments::find(source, &metadata, copy, &mut report).map_err(fails)?;
-    let units = log::units(source, metadata.superblock.as_ref(), &mut report).map_err(fails)?;
+    let (units, missing) = log::units(source, metadata.superblock.as_ref(), &mut report).map_err(fails)?;
     if metadata.superblock.is_none() && found.is_empty() && units.is_empty() && metadata.positions.is_empty() {
         let reason = "nothing of a store can be read".to_owned();
         return Err(OpenError::Damaged { path, reason });
@@ -81,8 +77,10 @@ pub(super) fn build(
     let write_fails = io_error(&**target, "");
     let rows = new.segments(found, &mut report).map_err(write_fails)?;
     let origin = metadata.superblock.map(|s| s.origin).or(rows.origin);
-    let (positions, mut lost) = positions(&new.writer, &metadata, &rows);
-    let (positions, kept) = new.fit(positions, &metadata, &units, &mut lost);
+    let (positions, rows_lost) = positions(&new.writer, &metadata, &rows);
+    let mut losses = Losses { rows: rows_lost, log: missing, files: BTreeSet::new() };
+    let (positions, kept) = new.fit(positions, (&metadata, &rows.damaged), &units, &mut losses, &mut report);
+    let lost = &losses.rows;
     report.log_commits = kept.len() as u64;
     let epoch = metadata.superblock.map_or(0, |s| s.epoch).max(rows.epoch);
     let epoch = units.iter().map(|unit| unit.header.epoch).fold(epoch, u32::max).max(1);
@@ -98,7 +96,21 @@ pub(super) fn build(
     for (file, offset, why) in source.unreadable.take() {
         report.damaged(&file, offset, format!("cannot be read: {why}"));
     }
-    Ok((report, lost))
+    if losses.rows.is_empty() {
+        let segments = report.damage.iter().filter(|damage| damage.file.starts_with("segment-"));
+        losses.files = segments.map(|damage| damage.file.clone()).collect();
+    }
+    Ok((report, losses))
+}
+
+/// What a store lacks, to be told in the new one.
+#[derive(Default)]
+pub(crate) struct Losses {
+    pub(crate) rows: LostByStream,
+    /// Damage of the log, whose frames cannot be counted.
+    pub(crate) log: Vec<LogSpan>,
+    /// Damaged segments, if no lost rows are known.
+    pub(crate) files: BTreeSet<String>,
 }
 
 fn empty_writer() -> Writer {
@@ -110,6 +122,8 @@ fn empty_writer() -> Writer {
 struct RowsTaken {
     /// By stream, blocks in row order: the place of the segment, the block, and whether it kept its position.
     blocks: BTreeMap<u32, Vec<(u64, IndexEntry, bool)>>,
+    /// Damaged blocks that their segment's footer describes, by stream.
+    damaged: BTreeMap<u32, Vec<IndexEntry>>,
     epoch: u32,
     origin: Option<u128>,
 }
@@ -238,6 +252,9 @@ impl NewStore {
         let mut rows = RowsTaken::default();
         for segment in found {
             rows.origin = rows.origin.or(segment.header.as_ref().map(|header| header.origin));
+            for block in &segment.damaged {
+                rows.damaged.entry(block.header.stream.0).or_default().push(block.clone());
+            }
             let group = self.group_of(&segment);
             let taken = match &segment.content {
                 Content::Blobs { .. } => self.take_blobs(&segment, group)?,
@@ -412,9 +429,10 @@ impl NewStore {
     fn fit(
         &self,
         positions: Vec<Position>,
-        metadata: &Metadata,
+        (metadata, damaged): (&Metadata, &BTreeMap<u32, Vec<IndexEntry>>),
         units: &[Unit],
-        lost: &mut LostByStream,
+        losses: &mut Losses,
+        report: &mut RepairReport,
     ) -> (Vec<Position>, Vec<(log_format::UnitHeader, Vec<u8>)>) {
         let mut writer = empty_writer();
         apply_all(&mut writer, &self.entries);
@@ -425,12 +443,16 @@ impl NewStore {
             }
         }
         let (mut kept, mut passed) = (Vec::new(), Vec::new());
+        let mut unfit = Unfit::default();
         for unit in units {
             let fits = log::fit(&mut writer, unit, &self.undefined, &mut passed);
+            unfit.note(unit, fits);
             if fits > 0 {
                 kept.push((unit.header, unit.records[..fits].to_vec()));
             }
         }
+        unfit.tell(report, &mut losses.log);
+        let lost = &mut losses.rows;
         let mut tails: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         for LostRows { stream, rows, time } in passed {
             tails.entry(stream).or_default().push((rows, time));
@@ -441,6 +463,15 @@ impl NewStore {
             let back = writer.streams.get(id).is_some_and(|s| s.next_row > position.first_row);
             let before = metadata.positions.get(&id);
             let ends = before.map_or(0, |before| before.first_row);
+            // Without a checkpoint the footers know of blocks behind the last one that is left.
+            let behind = damaged.get(&id).into_iter().flatten().max_by_key(|block| block.header.next_row());
+            if let (false, None, Some(block)) = (back, before, behind)
+                && block.header.next_row() > position.first_row
+            {
+                let from = block.header.first_row.max(position.first_row);
+                lost.entry(id).or_default().push((from..block.header.next_row(), block.header.time));
+                position.first_row = block.header.next_row();
+            }
             if !back && ends > position.first_row {
                 let from = match position.sealed.newest_segment {
                     // Nothing is left: the rows were in segments that no checkpoint lists any more, so they were
@@ -516,6 +547,46 @@ impl NewStore {
         };
         SuperblockFile::create(disk, first)?;
         disk.sync()
+    }
+}
+
+/// Records of the log that do not fit what is known.
+#[derive(Default)]
+struct Unfit {
+    commits: u64,
+    bytes: usize,
+    /// Offset of the first of them in its unit, and the number of that.
+    first: Option<(usize, u64)>,
+    /// Instants of the commit before, and of the last of them.
+    span: LogSpan,
+    /// Instant of the commit before.
+    before: Option<i64>,
+}
+
+impl Unfit {
+    /// Notes a unit of which so many bytes fit.
+    fn note(&mut self, unit: &Unit, fits: usize) {
+        if fits < unit.records.len() {
+            self.commits += 1;
+            self.bytes += unit.records.len() - fits;
+            if self.first.is_none() {
+                self.first = Some((fits, unit.header.commit));
+                self.span.0 = self.before;
+            }
+            self.span.1 = Some(unit.header.instant);
+        }
+        self.before = Some(unit.header.instant);
+    }
+
+    fn tell(self, report: &mut RepairReport, spans: &mut Vec<LogSpan>) {
+        let Some((at, commit)) = self.first else { return };
+        let Unfit { commits, bytes, .. } = self;
+        let reason = format!(
+            "{bytes} bytes of {commits} commits are lost, from byte {at} of commit {commit} on: what defines their \
+             streams is damaged or missing"
+        );
+        report.damaged(names::LOG, 0, reason);
+        spans.push(self.span);
     }
 }
 
@@ -597,6 +668,14 @@ fn positions(writer: &Writer, metadata: &Metadata, rows: &RowsTaken) -> (Vec<Pos
                 sealed.last = None;
             }
             before = Some(block);
+        }
+        // Rows before the first block that is left, and none else that is not told yet.
+        for block in rows.damaged.get(&id).into_iter().flatten() {
+            let first = blocks.first().map_or(0, |(_, block, _)| block.header.first_row);
+            let missing = block.header.first_row..block.header.next_row().min(first);
+            if missing.start < missing.end {
+                lost.entry(id).or_default().push((missing, block.header.time));
+            }
         }
         let known = metadata.positions.get(&id);
         let first_row = match before {

@@ -26,24 +26,29 @@ pub(super) struct Unit {
     pub(super) records: Vec<u8>,
 }
 
+/// Instants of the commits before and after damage of the log, nanoseconds since 1970 UTC; `None` if there is none.
+pub(super) type LogSpan = (Option<i64>, Option<i64>);
+
 /// Finds the units of a log that may hold rows missing in segments: from the tail as long as they follow each other,
-/// and behind a damaged one those that may belong to the same run.
+/// and behind a damaged one those that may belong to the same run. Also returns where units are missing.
 pub(super) fn units(
     source: &Source,
     superblock: Option<&Superblock>,
     report: &mut RepairReport,
-) -> io::Result<Vec<Unit>> {
+) -> io::Result<(Vec<Unit>, Vec<LogSpan>)> {
     let Some(file) = source.file(names::LOG)? else {
         report.damaged(names::LOG, 0, "missing");
-        return Ok(Vec::new());
+        return Ok((Vec::new(), vec![(None, None)]));
     };
+    let mut missing = Vec::new();
     let size = file.size()?;
     let ring = superblock.map_or(size, |superblock| superblock.log_bytes).min(RING_BYTES_MAX) / PAGE * PAGE;
     if size < ring {
         report.damaged(names::LOG, size, format!("shorter than its {ring} bytes"));
+        missing.push((None, None));
     }
     if ring == 0 {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), missing));
     }
     let tail = superblock.map(|superblock| superblock.tail);
     let in_order = positions(&*file, ring, size, tail.map(|tail| tail.position))?;
@@ -63,6 +68,7 @@ pub(super) fn units(
             let first = last.map_or(0, |last| last.commit) + 1;
             let reason = format!("commits {first} to {} are damaged or missing", header.commit - 1);
             report.damaged(names::LOG, end.offset(ring), reason);
+            missing.push((units.last().map(|unit| unit.header.instant), Some(header.instant)));
         }
         last = Some(header.link());
         end = header.link().position;
@@ -73,8 +79,9 @@ pub(super) fn units(
     {
         let reason = "the commit behind the last whole one was cut, or is damaged";
         report.damaged(names::LOG, last.position.offset(ring), reason);
+        missing.push((units.last().map(|unit| unit.header.instant), None));
     }
-    Ok(units)
+    Ok((units, missing))
 }
 
 /// Returns the headers in the ring by position: those of the lap from the tail or, if that is not known, of the

@@ -33,6 +33,8 @@ pub(super) struct FoundSegment {
     /// Entry in the checkpoint.
     pub(super) entry: Option<SegmentEntry>,
     pub(super) content: Content,
+    /// Damaged blocks that the footer describes.
+    pub(super) damaged: Vec<IndexEntry>,
 }
 
 /// Contents of a segment.
@@ -138,7 +140,8 @@ fn look_at(
         }
     };
     let blobs = header.as_ref().map(|header| header.blobs).or(entry.as_ref().map(|entry| entry.blobs));
-    let mut found = FoundSegment { id, places: (id, id), file, size, header, entry, content: empty() };
+    let mut found =
+        FoundSegment { id, places: (id, id), file, size, header, entry, content: empty(), damaged: Vec::new() };
     if blobs == Some(true) {
         found.content = blobs_of(&found)?;
         return Ok(Some(found));
@@ -150,7 +153,7 @@ fn look_at(
             let mut blocks = footer.entries;
             let all = blocks.len();
             if check {
-                keep_whole(&found, &mut blocks, report)?;
+                found.damaged = keep_whole(&found, &mut blocks, report)?;
             }
             let as_it_is = blocks.len() == all && found.header.is_some() && trailer.segment == id;
             found.content = Content::Rows { blocks, streams: footer.streams, as_it_is };
@@ -172,7 +175,7 @@ fn look_at(
     if sealed && report.damage.len() == damage_before && size < counted {
         report.damaged(&name, size, format!("the segment was cut: {size} bytes are there of {counted}"));
     }
-    Ok((!is_empty).then_some(found))
+    Ok((!is_empty || !found.damaged.is_empty()).then_some(found))
 }
 
 fn empty() -> Content {
@@ -228,8 +231,12 @@ fn is_whole(bytes: &[u8]) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// Removes damaged blocks.
-fn keep_whole(found: &FoundSegment, blocks: &mut Vec<IndexEntry>, report: &mut RepairReport) -> io::Result<()> {
+/// Removes damaged blocks, and returns them.
+fn keep_whole(
+    found: &FoundSegment,
+    blocks: &mut Vec<IndexEntry>,
+    report: &mut RepairReport,
+) -> io::Result<Vec<IndexEntry>> {
     let mut bad = BTreeSet::new();
     for parts in blocks.chunk_by(|a, b| a.offset == b.offset) {
         let offset = parts[0].offset;
@@ -246,8 +253,7 @@ fn keep_whole(found: &FoundSegment, blocks: &mut Vec<IndexEntry>, report: &mut R
             bad.insert(offset);
         }
     }
-    blocks.retain(|block| !bad.contains(&block.offset));
-    Ok(())
+    Ok(blocks.extract_if(.., |block| bad.contains(&block.offset)).collect())
 }
 
 /// Returns the intact blocks of a segment without a footer, from every write group of its own, damaged or not.

@@ -57,7 +57,9 @@ impl Model {
         let newest = &units[units.len().saturating_sub(5)..];
         if let Some(&(_, begin, len)) = self.random.choice(newest) {
             let within = if self.random.bool() { UNIT_HEADER_BYTES } else { UNIT_HEADER_BYTES + len };
-            return Some(begin + self.random.usize(..within));
+            // Of the last page, the header may name more bytes than the log has.
+            let at = begin + self.random.usize(..within);
+            return Some(at.min(log.map_or(0, |log| log.len() - 1)));
         }
         // What is all zeros may become anything: nobody reads it.
         let written = self.disk.written(file);
