@@ -230,7 +230,8 @@ pub struct ExportArgs {
 /// Flags of `doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// Channel or pattern, such as 'avionics.*{acu=1}' [default: all channels]
+    /// Channel or pattern, such as 'avionics.*{acu=1}', or '*' for every channel [default: all streams, without looking at
+    /// their channels]
     pub channel: Option<String>,
     /// Time at which data is missing: nanoseconds since 1970, RFC 3339, or now-10m [default: now]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]

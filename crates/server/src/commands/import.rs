@@ -220,7 +220,10 @@ fn import_hashed(args: &ImportArgs, ingest: &Ingest, form: FileKind, hash: &str)
     if read != hash {
         bail!("{}: the file changed while it was imported: import it into another run", args.file.display());
     }
-    write_down(ingest, args, hash, ImportStep::Done)?;
+    // A file of which nothing was stored may be imported again, for example with another configuration.
+    if rows_of(&ingest.store(), &args.run) > rows {
+        write_down(ingest, args, hash, ImportStep::Done)?;
+    }
     Ok(imported)
 }
 

@@ -62,6 +62,9 @@ pub fn judge(facts: &Facts) -> Report {
         (0, n) => format!("nothing is found wrong in {looked}; {} to know", many(n, "thing")),
         (n, _) => format!("{} in {looked}", many(n, "finding")),
     };
+    if wrong == 0 && facts.channel.is_none() && !facts.streams.is_empty() {
+        verdict.push_str(", not each of their channels: ask for '*'");
+    }
     if facts.streams_left > 0 {
         let left = many(facts.streams_left, "more stream");
         verdict.push_str(&format!("; {left} not looked at: ask for fewer"));

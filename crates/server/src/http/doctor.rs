@@ -27,6 +27,9 @@ pub(super) async fn doctor(
 ) -> Result<Response, Failure> {
     let now = now_ns();
     let at = instant_of(query.at.as_deref(), now)?;
+    if at.is_some_and(|at| at > now) {
+        return Err(Failure::bad_request("at is in the future"));
+    }
     let channel = query.channel.filter(|channel| !channel.is_empty());
     let patterns = channel.as_deref().map_or(Ok(Vec::new()), patterns)?;
     let read = server.clone();
