@@ -93,6 +93,19 @@ fn begun_at(rows: u64) -> Option<ImportStep> {
 }
 
 #[test]
+fn a_file_of_which_nothing_was_stored_is_imported_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(recording(folder.path())).unwrap();
+    let file = folder.path().join("cut.mcap");
+    std::fs::write(&file, &whole[..60]).unwrap();
+    let args = args(&file, "cut", folder.path());
+    for _ in 0..2 {
+        assert_eq!(run(&args).unwrap(), Outcome::DataLost);
+        assert_eq!(found(folder.path(), &args), (0, begun_at(0)));
+    }
+}
+
+#[test]
 fn a_file_goes_into_a_run_once() {
     let folder = tempfile::tempdir().unwrap();
     for (file, frames) in [(capture(), 10), (recording(folder.path()), 3)] {
