@@ -86,9 +86,12 @@ fn target(expr: &Expr) -> Option<&DataType> {
         Expr::TryCast(cast) => cast.field.data_type(),
         _ => return None,
     };
-    let is_checked =
-        matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..) | DataType::List(_));
-    (is_checked || kind.is_integer()).then_some(kind)
+    (is_checked(kind) || kind.is_integer() || matches!(kind, DataType::List(_))).then_some(kind)
+}
+
+/// Returns whether [`checked_text`] checks texts that are cast to this type.
+fn is_checked(kind: &DataType) -> bool {
+    matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..))
 }
 
 fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -106,20 +109,9 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(cast) => (&cast.expr, true),
         _ => return Ok(Transformed::no(expr)),
     };
-    if matches!(kind, DataType::List(_)) {
-        // As it is, each text would become an array with that text as its only element.
-        if let (Expr::Literal(value, _), DataType::List(element)) = (inner.as_ref(), &kind) {
-            let Some(Some(text)) = value.try_as_str() else { return Ok(Transformed::no(expr)) };
-            let array = array_of(text, element.data_type()).map_err(QueryError::into_datafusion)?;
-            return Ok(Transformed::yes(Expr::Literal(array, None)));
-        }
-        let is_value = !matches!(inner.as_ref(), Expr::Placeholder(_));
-        if is_value && inner.get_type(schema).is_ok_and(|from| is_text(&from)) {
-            let error =
-                QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "text that is computed is not cast to an array");
-            return Err(error.with_hint("Write the array as a constant, or give it as a parameter.").into_datafusion());
-        }
-        return Ok(Transformed::no(expr));
+    if let DataType::List(element) = &kind {
+        let array = array_cast(inner, element.data_type(), schema).map_err(QueryError::into_datafusion)?;
+        return Ok(array.map_or_else(|| Transformed::no(expr), |array| Transformed::yes(Expr::Literal(array, None))));
     }
     if kind.is_integer() {
         let rounds = inner.get_type(schema).is_ok_and(|from| rounds(&from, &kind));
@@ -150,6 +142,29 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: function, args })))
 }
 
+/// Returns the array that a constant text is, in a cast to an array with elements of a type. Returns `None` for what is
+/// not text. DataFusion would make an array of the text as its only element.
+///
+/// # Errors
+/// If the text is computed, or no such array.
+fn array_cast(
+    inner: &Expr,
+    element: &DataType,
+    schema: &DFSchema,
+) -> std::result::Result<Option<ScalarValue>, QueryError> {
+    match inner {
+        Expr::Literal(value, _) => value.try_as_str().flatten().map(|text| array_of(text, element)).transpose(),
+        // Its value is an array when it is given.
+        Expr::Placeholder(_) => Ok(None),
+        computed if computed.get_type(schema).is_ok_and(|from| is_text(&from)) => {
+            let message = "text that is computed is not cast to an array";
+            Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("Write the array as a constant, or give it as a parameter."))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Reads an array whose elements have a type.
 ///
 /// # Errors
@@ -158,8 +173,7 @@ fn array_of(text: &str, kind: &DataType) -> std::result::Result<ScalarValue, Que
     let value = |element: Option<String>| match element {
         None => Ok(ScalarValue::try_from(kind)?),
         Some(text) => {
-            let is_checked = matches!(kind, DataType::Float32 | DataType::Float64 | DataType::Timestamp(..));
-            let checked = if is_checked { checked_text(&text, kind)?.into_owned() } else { text.clone() };
+            let checked = if is_checked(kind) { checked_text(&text, kind)?.into_owned() } else { text.clone() };
             ScalarValue::Utf8(Some(checked)).cast_to(kind).map_err(|_| {
                 QueryError::new(
                     sqlstate::INVALID_TEXT,

@@ -6,7 +6,8 @@ use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
 use crate::plan::parameter;
-use crate::sql::array::elements;
+use crate::sql::array::{ELEMENTS_MAX, elements, too_many};
+use crate::wire::encode::elements_of_type;
 
 /// Decodes an array of one dimension. `element` is the wire type of its elements, `target` the type that the plan expects
 /// of them.
@@ -25,11 +26,9 @@ pub(super) fn decode(
         let (wire, elements) = binary_elements(number, bytes)?;
         elements.into_iter().map(|bytes| of(bytes, &wire)).collect::<Result<_, _>>()?
     } else {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
-        let elements = elements(text)?;
-        let bytes = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
-        elements.iter().map(|text| of(bytes(text).as_deref(), element)).collect::<Result<_, _>>()?
+        let elements = elements(parameter::text_of(number, bytes)?)?;
+        let of_text = |text: &Option<String>| of(text.as_ref().map(String::as_bytes), element);
+        elements.iter().map(of_text).collect::<Result<_, _>>()?
     };
     let kind = match target {
         Some(kind) => kind.clone(),
@@ -53,11 +52,18 @@ fn binary_elements(number: usize, bytes: &[u8]) -> Result<(Type, Elements<'_>), 
         return Err(invalid("no array"));
     };
     let kind = Type::from_oid(oid as u32).ok_or_else(|| invalid("an array of an unknown type"))?;
+    // Each level would be decoded within the one around it.
+    if elements_of_type(&kind).is_some() {
+        return Err(invalid("an array of arrays"));
+    }
     let count = match dimensions {
         0 => 0,
         1 => word(&mut rest).zip(word(&mut rest)).map(|(length, _)| length).ok_or_else(|| invalid("no array"))?,
         _ => return Err(invalid("an array of several dimensions, which is not offered")),
     };
+    if count > ELEMENTS_MAX as i32 {
+        return Err(too_many());
+    }
     let mut elements = Vec::new();
     for _ in 0..count {
         let length = word(&mut rest).ok_or_else(|| invalid("no array"))?;
@@ -93,8 +99,23 @@ mod tests {
         for len in 0..=bytes.len() {
             assert!(binary_elements(1, &bytes[..len]).is_err());
         }
+        assert_eq!(binary_elements(1, &bytes).unwrap_err().sqlstate, "54000");
         bytes[12..16].copy_from_slice(&1i32.to_be_bytes());
         let (kind, elements) = binary_elements(1, &bytes).expect("an array");
         assert_eq!((kind, elements), (Type::INT4, vec![Some(&7i32.to_be_bytes()[..])]));
+    }
+
+    #[test]
+    fn arrays_within_arrays_are_refused() {
+        let mut bytes = Vec::new();
+        for _ in 0..50_000 {
+            let header = [1, 0, Type::INT4_ARRAY.oid() as i32, 1, 1, bytes.len() as i32];
+            bytes.splice(..0, header.into_iter().flat_map(i32::to_be_bytes).collect::<Vec<u8>>());
+            if bytes.len() > 24 << 10 {
+                break;
+            }
+        }
+        let refused = decode(1, &bytes, true, &Type::INT4, None).unwrap_err();
+        assert_eq!(refused.sqlstate, sqlstate::INVALID_BINARY);
     }
 }

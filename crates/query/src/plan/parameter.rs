@@ -219,9 +219,16 @@ fn whole(value: ScalarValue, kind: &DataType) -> Result<ScalarValue, QueryError>
     })
 }
 
+/// Returns the text of a parameter.
+///
+/// # Errors
+/// If the bytes are not UTF-8.
+pub(super) fn text_of(number: usize, bytes: &[u8]) -> Result<&str, QueryError> {
+    std::str::from_utf8(bytes).map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))
+}
+
 fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, QueryError> {
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
+    let text = text_of(number, bytes)?;
     let invalid = |kind: &str| {
         QueryError::new(sqlstate::INVALID_TEXT, format!("invalid input syntax for type {kind}: \"{text}\""))
     };
@@ -327,9 +334,7 @@ fn decode_binary(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue
         Type::NUMERIC => numeric(bytes).ok_or_else(invalid)?,
         Type::BYTEA => ScalarValue::Binary(Some(bytes.to_vec())),
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
-            let text = std::str::from_utf8(bytes)
-                .map_err(|_| QueryError::new("22021", format!("parameter ${number} is not UTF-8")))?;
-            ScalarValue::from(text)
+            ScalarValue::from(text_of(number, bytes)?)
         }
         _ => {
             return Err(QueryError::new(

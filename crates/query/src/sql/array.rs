@@ -2,62 +2,83 @@
 
 use crate::error::{QueryError, sqlstate};
 
+/// Maximum elements of an array: while it is read, each takes hundreds of bytes.
+pub(crate) const ELEMENTS_MAX: usize = 65_536;
+
 /// Splits a text such as `{1,"a b",NULL}` into its elements; `None` among them is NULL.
 ///
 /// # Errors
-/// If it is not an array of one dimension.
+/// If it is not an array of one dimension, or has more than [`ELEMENTS_MAX`] elements.
 pub(crate) fn elements(text: &str) -> Result<Vec<Option<String>>, QueryError> {
-    split(text).ok_or_else(|| {
+    let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");
         QueryError::new(sqlstate::INVALID_TEXT, message).with_hint("Write {1,2} or {\"a\",\"b\",NULL}.")
-    })
-}
-
-fn split(text: &str) -> Option<Vec<Option<String>>> {
-    let mut rest = text.trim().strip_prefix('{')?.strip_suffix('}')?.trim_start();
-    let mut elements = Vec::new();
+    };
+    let inside = text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
+    let (mut rest, mut elements) = (inside.trim_start(), Vec::new());
     if rest.is_empty() {
-        return Some(elements);
+        return Ok(elements);
     }
     loop {
-        let quoted = rest.strip_prefix('"');
-        let (mut element, mut end) = (String::new(), None);
-        let mut chars = quoted.unwrap_or(rest).char_indices();
-        while let Some((at, char)) = chars.next() {
-            match char {
-                '\\' => element.push(chars.next()?.1),
-                '"' if quoted.is_some() => end = Some(at + 2),
-                ',' if quoted.is_none() => end = Some(at),
-                '"' | '{' | '}' if quoted.is_none() => return None,
-                char => element.push(char),
-            }
-            if end.is_some() {
-                break;
-            }
+        if elements.len() == ELEMENTS_MAX {
+            return Err(too_many());
         }
-        let plain = quoted.is_none().then(|| element.trim_end());
-        match plain {
-            Some("") => return None,
-            Some(null) if null.eq_ignore_ascii_case("null") => elements.push(None),
-            Some(plain) => elements.push(Some(plain.to_owned())),
-            // A quote that does not end.
-            None if end.is_none() => return None,
-            None => elements.push(Some(element)),
-        }
-        let Some(after) = rest.get(end.unwrap_or(rest.len())..).map(str::trim_start).filter(|after| !after.is_empty())
-        else {
-            return Some(elements);
-        };
-        rest = after.strip_prefix(',')?.trim_start();
+        let (element, after) = first(rest).ok_or_else(malformed)?;
+        elements.push(element);
+        let Some(after) = after else { return Ok(elements) };
+        rest = after.trim_start();
     }
+}
+
+/// Returns the error for an array of more than [`ELEMENTS_MAX`] elements.
+pub(crate) fn too_many() -> QueryError {
+    let message = format!("an array has more than {ELEMENTS_MAX} elements");
+    QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, message)
+}
+
+/// Splits off the first element. Also returns the text behind the comma after it; `None`: it is the last one. Returns
+/// `None` if there is no element, or something else behind it.
+fn first(text: &str) -> Option<(Option<String>, Option<&str>)> {
+    let (element, after) = match text.strip_prefix('"') {
+        Some(quoted) => {
+            let (element, end) = until(quoted, &['"'])?;
+            (Some(element), quoted.get(end? + 1..)?)
+        }
+        None => {
+            let (element, end) = until(text, &[',', '"', '{', '}'])?;
+            let element = Some(element.trim_end().to_owned()).filter(|element| !element.is_empty())?;
+            (Some(element).filter(|element| !element.eq_ignore_ascii_case("null")), &text[end.unwrap_or(text.len())..])
+        }
+    };
+    match after.trim_start() {
+        "" => Some((element, None)),
+        after => Some((element, Some(after.strip_prefix(',')?))),
+    }
+}
+
+/// Reads up to one of these characters that no backslash precedes. Also returns its place, if there is one. Returns
+/// `None` if the text ends with a backslash.
+fn until(text: &str, ends: &[char]) -> Option<(String, Option<usize>)> {
+    let mut read = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '\\' => read.push(chars.next()?.1),
+            end if ends.contains(&end) => return Some((read, Some(at))),
+            char => read.push(char),
+        }
+    }
+    Some((read, None))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn texts_are_split_as_in_postgresql() {
         let split = |text: &str| {
-            let elements = super::split(text)?.into_iter().map(|element| element.unwrap_or("(null)".into()));
+            let elements = elements(text).ok()?.into_iter().map(|element| element.unwrap_or("(null)".into()));
             Some(elements.collect::<Vec<String>>().join("|"))
         };
         for (text, elements) in [
@@ -78,5 +99,12 @@ mod tests {
         {
             assert_eq!(split(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn arrays_are_not_longer_than_their_limit() {
+        let array = |count: usize| format!("{{1{}}}", ",1".repeat(count - 1));
+        assert_eq!(elements(&array(ELEMENTS_MAX)).map(|elements| elements.len()), Ok(ELEMENTS_MAX));
+        assert_eq!(elements(&array(ELEMENTS_MAX + 1)).unwrap_err().sqlstate, "54000");
     }
 }

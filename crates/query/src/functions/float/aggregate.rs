@@ -142,13 +142,14 @@ impl AggregateUDFImpl for FloatAggregate {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let of_floats = args.expr_fields.iter().any(|field| field.data_type().is_floating());
-        if is_float(&args) && of_floats && self.extreme.is_none() {
-            return Ok(Box::new(FrameAccumulator::new(self.inner.clone(), &args)));
+        if !is_float(&args) {
+            return self.inner.create_sliding_accumulator(args);
         }
-        let is_float = is_float(&args);
-        let inner = self.inner.create_sliding_accumulator(args)?;
-        Ok(if is_float { Box::new(OneNan(inner)) } else { inner })
+        let of_floats = args.expr_fields.iter().any(|field| field.data_type().is_floating());
+        Ok(Box::new(OneNan(match self.extreme {
+            None if of_floats => Box::new(FrameAccumulator::new(self.inner.clone(), &args)),
+            _ => self.inner.create_sliding_accumulator(args)?,
+        })))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

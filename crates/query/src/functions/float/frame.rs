@@ -13,8 +13,6 @@ use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{Accumulator, AggregateUDF};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
-use super::scalar_with_one_nan;
-
 /// Pieces of a frame beyond which they are joined.
 const PIECES_MAX: usize = 32;
 
@@ -76,6 +74,13 @@ impl FrameAccumulator {
         FrameAccumulator { aggregate, args: KeptArgs::of(args), pieces: VecDeque::new() }
     }
 
+    /// Returns an accumulator of the rows of the frame.
+    fn of_rows(&self) -> Result<Box<dyn Accumulator>> {
+        let mut accumulator = self.aggregate.accumulator(self.args.args())?;
+        self.pieces.iter().try_for_each(|piece| accumulator.update_batch(piece))?;
+        Ok(accumulator)
+    }
+
     /// Joins the pieces, of which most hold a single row.
     fn join(&mut self) -> Result<()> {
         let columns = self.pieces.front().map_or(0, Vec::len);
@@ -120,11 +125,7 @@ impl Accumulator for FrameAccumulator {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut frame = self.aggregate.accumulator(self.args.args())?;
-        for piece in &self.pieces {
-            frame.update_batch(piece)?;
-        }
-        frame.evaluate().map(scalar_with_one_nan)
+        self.of_rows()?.evaluate()
     }
 
     fn size(&self) -> usize {
@@ -133,11 +134,7 @@ impl Accumulator for FrameAccumulator {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let mut frame = self.aggregate.accumulator(self.args.args())?;
-        for piece in &self.pieces {
-            frame.update_batch(piece)?;
-        }
-        frame.state()
+        self.of_rows()?.state()
     }
 
     /// Frames are never merged.
