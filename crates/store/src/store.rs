@@ -183,9 +183,13 @@ impl Store {
     /// # Errors
     /// The disk failed. If it only refuses for a time, upkeep tries again.
     fn note_damage(&self, now: i64) -> std::io::Result<()> {
-        let untold = self.engine.writer.lock().gaps.has(GapCause::Damaged);
-        if untold {
-            self.engine.writer.lock().flush_gaps(now, true);
+        let mut writer = self.engine.writer.lock();
+        let is_untold = writer.gaps.has(GapCause::Damaged);
+        if is_untold {
+            writer.flush_gaps(now, true);
+        }
+        drop(writer);
+        if is_untold {
             match self.commit(now) {
                 Err(Refusal::Poisoned(reason)) => return Err(std::io::Error::other(reason)),
                 Err(_) => return Ok(()),

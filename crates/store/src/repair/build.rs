@@ -550,21 +550,22 @@ impl NewStore {
     }
 }
 
-/// Records of the log that do not fit what is known.
+/// Records of the log that are left out, as they do not fit the definitions that are left.
 #[derive(Default)]
 struct Unfit {
+    /// Number of commits with such records.
     commits: u64,
     bytes: usize,
-    /// Offset of the first of them in its unit, and the number of that.
+    /// Offset of the first of these records within its unit, and the number of its commit.
     first: Option<(usize, u64)>,
-    /// Instants of the commit before, and of the last of them.
+    /// Instants of the commit before the first of these, and of the last one.
     span: LogSpan,
-    /// Instant of the commit before.
+    /// Instant of the commit that was noted last.
     before: Option<i64>,
 }
 
 impl Unfit {
-    /// Notes a unit of which so many bytes fit.
+    /// Adds what is left out of a unit: all but the first `fits` bytes of its records.
     fn note(&mut self, unit: &Unit, fits: usize) {
         if fits < unit.records.len() {
             self.commits += 1;
@@ -578,15 +579,15 @@ impl Unfit {
         self.before = Some(unit.header.instant);
     }
 
+    /// Reports them as damage of the log.
     fn tell(self, report: &mut RepairReport, spans: &mut Vec<LogSpan>) {
-        let Some((at, commit)) = self.first else { return };
-        let Unfit { commits, bytes, .. } = self;
+        let Unfit { commits, bytes, first: Some((at, commit)), span, .. } = self else { return };
         let reason = format!(
             "{bytes} bytes of {commits} commits are lost, from byte {at} of commit {commit} on: what defines their \
              streams is damaged or missing"
         );
         report.damaged(names::LOG, 0, reason);
-        spans.push(self.span);
+        spans.push(span);
     }
 }
 
@@ -669,9 +670,9 @@ fn positions(writer: &Writer, metadata: &Metadata, rows: &RowsTaken) -> (Vec<Pos
             }
             before = Some(block);
         }
-        // Rows before the first block that is left, and none else that is not told yet.
+        // Damaged blocks before the first one that is left; those between others are lost as above.
+        let first = blocks.first().map_or(0, |(_, block, _)| block.header.first_row);
         for block in rows.damaged.get(&id).into_iter().flatten() {
-            let first = blocks.first().map_or(0, |(_, block, _)| block.header.first_row);
             let missing = block.header.first_row..block.header.next_row().min(first);
             if missing.start < missing.end {
                 lost.entry(id).or_default().push((missing, block.header.time));

@@ -1,5 +1,6 @@
 //! Bits that flip while a store lies there: what is read afterwards was written, and what is missing is told.
 
+use super::rotten::Known;
 use super::{Checked, Model, ensure, open_on};
 use crate::disk::{Disk, PAGE_BYTES, names};
 use crate::log::{UNIT_HEADER_BYTES, UnitHeader};
@@ -79,19 +80,10 @@ impl Model {
                 }
                 continue;
             };
-            let columns: Vec<ChannelIndex> = (0..have.layout.channels.len() as u16).map(ChannelIndex).collect();
-            let mut rows = 0;
-            for batch in view.scan(Scan::all(have.id, columns)) {
-                let Ok(batch) = batch else {
-                    told = true;
-                    continue;
-                };
-                rows += batch.len();
-                for row in 0..batch.len() {
-                    let number = batch.rows[row];
-                    stream.check_row(&batch, row, number as usize)?;
-                }
-            }
+            let columns = (0..have.layout.channels.len() as u16).map(ChannelIndex).collect();
+            let known = Known::read(stream, &view, Scan::all(have.id, columns))?;
+            told |= known.unreadable > 0;
+            let rows = known.rows.len();
             let there = view.time_range(have.id);
             if rows < stream.acknowledged - stream.first.min(stream.acknowledged) {
                 missing.push(format!(

@@ -4,15 +4,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-use super::{Checked, Model, ensure, open_on};
+use super::{Checked, Model, ModelStream, ensure, open_on};
 use crate::*;
 
-/// What can be read of a stream, and what is told of the rest.
+/// What can be read of a stream.
 #[derive(Debug, Default)]
-struct Known {
-    rows: BTreeSet<u64>,
-    /// Blocks that cannot be read.
-    unreadable: usize,
+pub(super) struct Known {
+    pub(super) rows: BTreeSet<u64>,
+    /// Number of blocks that cannot be read.
+    pub(super) unreadable: usize,
+}
+
+impl Known {
+    /// Reads what can be read: nothing that was not written, and no row twice.
+    pub(super) fn read(stream: &ModelStream, view: &View, scan: Scan) -> Result<Known, String> {
+        let mut known = Known::default();
+        for batch in view.scan(scan) {
+            let Ok(batch) = batch else {
+                known.unreadable += 1;
+                continue;
+            };
+            for row in 0..batch.len() {
+                let number = batch.rows[row];
+                stream.check_row(&batch, row, number as usize)?;
+                ensure(known.rows.insert(number), || format!("{}: row {number} twice", stream.spec.key))?;
+            }
+        }
+        Ok(known)
+    }
 }
 
 /// What `strongback.gaps` says of damage.
@@ -135,40 +154,24 @@ impl Model {
         self.streams.retain_mut(|stream| {
             let Some(have) = catalog.streams.iter().find(|have| have.key == stream.spec.key) else { return false };
             stream.id = have.id;
-            let known = stream.spec.channels.iter().enumerate().take_while(|(at, channel)| {
-                have.layout.index(&channel.name).is_some_and(|index| {
-                    let found = &have.layout.channels[*at];
-                    index.0 as usize == *at && found.channel_type == channel.channel_type
-                })
-            });
-            let (whole, clock) = (known.count() == stream.spec.channels.len(), have.clock);
+            let (wanted, found) = (&stream.spec.channels, &have.layout.channels);
+            let is_defined = wanted.len() <= found.len()
+                && wanted.iter().zip(found).all(|(a, b)| (&a.name, a.channel_type) == (&b.name, b.channel_type));
             let next = self.store.view().next_row(stream.id) as usize;
             stream.frames.truncate(next);
             stream.acknowledged = stream.frames.len();
-            whole && clock == stream.spec.clock && stream.frames.len() == next
+            is_defined && have.clock == stream.spec.clock && stream.frames.len() == next
         });
     }
 
-    /// What can be read: nothing that was not written.
+    /// What can be read of each stream.
     fn known(&self) -> Result<Vec<Known>, String> {
         let view = self.store.view();
-        let of = |stream: &super::ModelStream| {
-            let mut known = Known::default();
+        let known = |stream: &ModelStream| {
             let columns = (0..stream.spec.channels.len() as u16).map(ChannelIndex).collect();
-            for batch in view.scan(Scan::all(stream.id, columns)) {
-                let Ok(batch) = batch else {
-                    known.unreadable += 1;
-                    continue;
-                };
-                for row in 0..batch.len() {
-                    let number = batch.rows[row];
-                    stream.check_row(&batch, row, number as usize)?;
-                    ensure(known.rows.insert(number), || format!("{}: row {number} twice", stream.spec.key))?;
-                }
-            }
-            Ok(known)
+            Known::read(stream, &view, Scan::all(stream.id, columns))
         };
-        self.streams.iter().map(of).collect()
+        self.streams.iter().map(known).collect()
     }
 
     /// What was there `before` is there, or told to be lost, and so is what was `lost` by then.
@@ -193,7 +196,8 @@ impl Model {
             let is_told = told.unreadable || told.unnumbered > 0 || after.unreadable > 0 || report.lost_rows > 0;
             ensure(untold.is_empty() || is_told || !report.damaged.is_empty(), || describe("were lost", &untold))?;
             // Rows at the end that are lost give their numbers to the next.
-            rows.retain(|row| *row < self.store.view().next_row(stream.id));
+            let next = self.store.view().next_row(stream.id);
+            rows.retain(|row| *row < next);
         }
         Ok(())
     }
