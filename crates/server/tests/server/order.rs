@@ -58,8 +58,19 @@ async fn of_sql(server: &TestServer, sql: &str) -> Vec<Frame> {
     answer["rows"].as_array().unwrap().iter().map(frame).collect()
 }
 
-/// Plays an interval of `total` frames step by step. Returns `time`, stream and number of the frames of each step.
-async fn of_playback(server: &TestServer, (from, to): (i64, i64), total: u64) -> Vec<(i64, &'static str, u64)> {
+/// `time`, stream and number of the frames that one step plays.
+type Step = (i64, &'static str, u64);
+
+/// Adds frames to the last step if they are of its `time` and stream, or else as a step of their own.
+fn add(steps: &mut Vec<Step>, frames: Step) {
+    match steps.last_mut() {
+        Some(step) if (step.0, step.1) == (frames.0, frames.1) => step.2 += frames.2,
+        _ => steps.push(frames),
+    }
+}
+
+/// Plays an interval of `total` frames step by step. Returns the steps.
+async fn of_playback(server: &TestServer, (from, to): (i64, i64), total: u64) -> Vec<Step> {
     let wanted = json!({ "from": from.to_string(), "to": to.to_string(), "paused": true });
     let session = server.post("/api/playbacks", wanted.to_string()).await.json();
     let url = format!("ws://{}/api/live?playback={}", server.http, session["id"].as_str().unwrap());
@@ -67,14 +78,14 @@ async fn of_playback(server: &TestServer, (from, to): (i64, i64), total: u64) ->
     let mut viewer = LiveClient { socket, protocol: None };
     viewer.send(json!({ "type": "subscribe", "id": 1, "channels": ["late.n"] })).await;
     let subscribed = viewer.next_of("subscribed").await;
-    let names: BTreeMap<u64, &str> = subscribed["channels"]
+    let names: BTreeMap<u64, &'static str> = subscribed["channels"]
         .as_array()
         .unwrap()
         .iter()
         .map(|channel| (channel["stream"].as_u64().unwrap(), stream(channel["tags"]["s"].as_str().unwrap())))
         .collect();
     viewer.next_of("snapshot").await;
-    let mut steps: Vec<(i64, &str, u64)> = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     let (mut received, mut ended) = (0, false);
     while received < total || !ended {
         let mut step = json!({ "do": "step", "frames": 1 });
@@ -90,15 +101,12 @@ async fn of_playback(server: &TestServer, (from, to): (i64, i64), total: u64) ->
             let frames = window["channels"][0][1].as_u64().unwrap();
             (big(&window["time"][0]) as i64, names[&window["stream"].as_u64().unwrap()], frames)
         };
-        let mut windows: Vec<(i64, &str, u64)> = update["streams"].as_array().unwrap().iter().map(window).collect();
+        let mut windows: Vec<Step> = update["streams"].as_array().unwrap().iter().map(window).collect();
         // The frames of a step may come in two updates, the second with those of the next step.
         windows.sort_unstable();
-        for (time, stream, frames) in windows {
-            received += frames;
-            match steps.last_mut() {
-                Some(step) if (step.0, step.1) == (time, stream) => step.2 += frames,
-                _ => steps.push((time, stream, frames)),
-            }
+        for window in windows {
+            received += window.2;
+            add(&mut steps, window);
         }
     }
     steps
@@ -134,12 +142,9 @@ async fn exports_printed_frames_playbacks_and_sql_have_one_order() {
     assert_eq!(of_sql(&server, &format!("{select} desc limit 251")).await, backward[..251]);
 
     let (first, last) = (T0 + 40 * MS, T0 + 60 * MS);
-    let mut steps: Vec<(i64, &str, u64)> = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     for (time, stream, _) in within(first, last) {
-        match steps.last_mut() {
-            Some(step) if (step.0, step.1) == (time, stream) => step.2 += 1,
-            _ => steps.push((time, stream, 1)),
-        }
+        add(&mut steps, (time, stream, 1));
     }
     let total = steps.iter().map(|step| step.2).sum();
     assert_eq!(of_playback(&server, (first, last), total).await, steps);
