@@ -35,7 +35,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions;
 use crate::functions::large::LargeCalls;
 use crate::functions::text::CheckCasts;
-use crate::functions::zero::BothZeros;
+use crate::functions::zero::{BothZeros, OneZeroInKeys};
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
@@ -283,6 +283,7 @@ fn template(
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
         .with_analyzer_rule(Arc::new(CheckCasts))
+        .with_analyzer_rule(Arc::new(OneZeroInKeys))
         .with_analyzer_rule(Arc::new(CheckMemberships))
         .with_optimizer_rule(Arc::new(BothZeros))
         .with_physical_optimizer_rule(Arc::new(SortedScan))

@@ -1,4 +1,4 @@
-//! Casts of floats and decimals to integers, which round to the nearest one as in PostgreSQL.
+//! Casts of numbers to integers, which round to the nearest one as in PostgreSQL, and are checked.
 //!
 //! Of two integers that are equally near, a float becomes the even one, and a decimal the one farther from zero.
 
@@ -20,14 +20,16 @@ use super::integer::out_of_range;
 
 const HINT: &str = "A wider type is bigint or numeric. NaN and infinities are no integers.";
 
-/// Reports whether a cast rounds.
+/// Reports whether a cast is to an integer that does not hold all values.
 pub(super) fn rounds(from: &DataType, to: &DataType) -> bool {
-    let has_fraction = match from {
+    let loses = match from {
         DataType::Float32 | DataType::Float64 => true,
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => *scale > 0,
+        DataType::Int64 => matches!(to, DataType::Int8 | DataType::Int16 | DataType::Int32),
+        DataType::Int32 => matches!(to, DataType::Int8 | DataType::Int16),
         _ => false,
     };
-    has_fraction && to.is_integer()
+    loses && to.is_integer()
 }
 
 /// Returns the cast of a number to an integer type. With `is_try`, numbers out of its range become NULL.

@@ -1,18 +1,21 @@
-//! Lists and cases of floats that find both zeros.
+//! Lists, cases and keys of floats for which both zeros are equal.
 //!
 //! `x IN (…)` looks x up in a table of bits, in which 0 and −0 differ, if all others are constants. Therefore the other
 //! zero is added to each constant zero, once all constants are evaluated. `CASE x WHEN …` and `nullif` compare bits, too,
-//! and get values with 0 for −0.
+//! and get values with 0 for −0. So do the keys by which rows are ordered, windows are partitioned, and aggregates of
+//! distinct values tell them apart.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr::{InList, Sort};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Case, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use super::float::with_one_zero;
 
@@ -63,6 +66,70 @@ fn other_zero(expr: &Expr) -> Option<Expr> {
         _ => return None,
     };
     Some(Expr::Literal(zero, None))
+}
+
+/// Rule that makes both zeros one in the keys of orders and windows, and in the arguments of aggregates of distinct
+/// values. It must run after types are coerced.
+#[derive(Debug)]
+pub(crate) struct OneZeroInKeys;
+
+impl AnalyzerRule for OneZeroInKeys {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let orders = matches!(node, LogicalPlan::Sort(_));
+            if !orders && !matches!(node, LogicalPlan::Window(_) | LogicalPlan::Aggregate(_)) {
+                return Ok(Transformed::no(node));
+            }
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                if orders {
+                    return Ok(key(expr, &schema));
+                }
+                let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
+                let keyed = expr.transform_up(|expr| Ok(with_keys(expr, &schema)))?;
+                Ok(if is_set { keyed } else { keyed.update_data(|expr| name.restore(expr)) })
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "one_zero_in_keys"
+    }
+}
+
+/// Returns a key in which both zeros are one.
+fn key(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr.get_type(schema) {
+        Ok(DataType::Float32 | DataType::Float64) => Transformed::yes(with_one_zero(expr)),
+        _ => Transformed::no(expr),
+    }
+}
+
+/// Makes both zeros one in the keys of an aggregate or a window function.
+fn with_keys(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let keys = |exprs: Vec<Expr>| exprs.into_iter().map(|expr| key(expr, schema).data).collect();
+    let orders =
+        |sorts: Vec<Sort>| sorts.into_iter().map(|sort| Sort { expr: key(sort.expr, schema).data, ..sort }).collect();
+    match expr {
+        Expr::AggregateFunction(mut call) if call.params.distinct || !call.params.order_by.is_empty() => {
+            call.params.order_by = orders(call.params.order_by);
+            if call.params.distinct {
+                call.params.args = keys(call.params.args);
+            }
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
+        Expr::WindowFunction(mut call) => {
+            call.params.partition_by = keys(call.params.partition_by);
+            call.params.order_by = orders(call.params.order_by);
+            if call.params.distinct {
+                call.params.args = keys(call.params.args);
+            }
+            Transformed::yes(Expr::WindowFunction(call))
+        }
+        other => Transformed::no(other),
+    }
 }
 
 /// Reports whether an expression is a case or function that compares values, maybe by their bits.

@@ -760,15 +760,15 @@ fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
         .collect()
 }
 
-/// Returns a column's name as PostgreSQL would: that of a function without its arguments, `?column?` for other
-/// expressions.
+/// Returns a column's name, for a function as PostgreSQL does: without its arguments and its window.
 fn label(name: &str) -> String {
     let is_word = |text: &str| {
         text.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
             && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
+    let ends = |text: &str| [")", " CURRENT ROW", " PRECEDING", " FOLLOWING"].iter().any(|end| text.ends_with(end));
     match name.split_once('(') {
-        Some((function, rest)) if rest.ends_with(')') && is_word(function) => function.to_owned(),
+        Some((function, rest)) if ends(rest) && is_word(function) => function.to_owned(),
         _ => name.to_owned(),
     }
 }

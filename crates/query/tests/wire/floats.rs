@@ -198,6 +198,46 @@ async fn lists_and_cases_find_both_zeros() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn both_zeros_are_one_key_of_orders_and_windows() {
+    let fixture = fixture(&[&[0.0], &[-0.0], &[0.0], &[-0.0], &[1.0]]).await;
+    let client = fixture.client().await;
+    for column in ["x", "r"] {
+        for (sql, expected) in [
+            ("select g from f order by x, g", vec!["0", "1", "2", "3", "4"]),
+            ("select g from f order by x desc, g desc", vec!["4", "3", "2", "1", "0"]),
+            ("select g from f order by x, g limit 3", vec!["0", "1", "2"]),
+            ("select g from f order by -x, g desc offset 1", vec!["3", "2", "1", "0"]),
+            ("select rank() over (order by x) from f order by g", vec!["1", "1", "1", "1", "5"]),
+            ("select dense_rank() over (order by x) from f order by g", vec!["1", "1", "1", "1", "2"]),
+            ("select count(*) over (partition by x) from f order by g", vec!["4", "4", "4", "4", "1"]),
+            ("select row_number() over (partition by x order by g) from f order by g", vec!["1", "2", "3", "4", "1"]),
+            ("select sum(g) over (order by x) from f order by g", vec!["6", "6", "6", "6", "10"]),
+            ("select count(*) over (order by x range 0.5 preceding) from f order by g", vec!["4", "4", "4", "4", "1"]),
+            (
+                "select lag(g, 1, 9) over (partition by x order by x, g) from f order by g",
+                vec!["9", "0", "1", "2", "9"],
+            ),
+            ("select count(distinct x) || ' ' || sum(g) from f", vec!["2 10"]),
+            ("select count(distinct x) || ' ' || count(distinct g) from f", vec!["2 5"]),
+            ("select cardinality(array_agg(distinct x)) from f", vec!["2"]),
+            ("select array_to_string(array_agg(g order by x, g), ' ') from f", vec!["0 1 2 3 4"]),
+            ("select string_agg(concat(g), ' ' order by x, g) from f", vec!["0 1 2 3 4"]),
+            ("select first_value(g order by x, g) from f", vec!["0"]),
+            ("select count(*) from (select distinct x from f order by x) q", vec!["2"]),
+        ] {
+            let sql = sql.replace('x', column);
+            let expected: Vec<_> = expected.into_iter().map(|value| cells([value])).collect();
+            assert_eq!(texts(&client, &sql).await, expected, "{sql}");
+        }
+    }
+    // Values and names stay what they are.
+    assert_eq!(texts(&client, "select x from f order by x, g limit 2").await, ["0", "-0"].map(|value| cells([value])));
+    let named = client.prepare("select count(distinct x), rank() over (order by x) from f group by x").await.unwrap();
+    let names: Vec<&str> = named.columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names, ["count", "rank"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn casts_to_integers_round() {
     let fixture = fixture(&[&[0.5, 1.5, 2.5, 2.7, -2.5, -2.7, 0.49]]).await;
     let client = fixture.client().await;
@@ -225,6 +265,8 @@ async fn casts_to_integers_round() {
         ("select try_cast('NaN'::float8 as int) is null", "t"),
         ("select count(*) from f where x::int = 2", "2"),
         ("select 3::bigint::int", "3"),
+        ("select (-2147483648)::bigint::int", "-2147483648"),
+        ("select try_cast(3000000000 as int) is null", "t"),
     ] {
         assert_eq!(text(&client, sql).await, result, "{sql}");
     }
@@ -235,6 +277,8 @@ async fn casts_to_integers_round() {
         "select 'NaN'::float8::int",
         "select 'Infinity'::float8::bigint",
         "select 32767.5::float8::smallint",
+        "select 3000000000::bigint::int",
+        "select (g + 40000)::smallint from f",
         "select (x * 1e30)::int from f",
     ] {
         assert_eq!(state_of(&client, sql).await, "22003", "{sql}");
