@@ -219,7 +219,7 @@ pub struct ExportArgs {
     /// Address of a running server to ask, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
     pub server: Option<String>,
-    /// File with the server's token
+    /// File with the server's token [default: auth_token_file of the configuration]
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
     /// Write to this file instead of standard output
@@ -239,7 +239,7 @@ pub struct DoctorArgs {
     /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
     #[arg(long, alias = "url", value_name = "ADDR")]
     pub server: Option<String>,
-    /// File with the server's token
+    /// File with the server's token [default: auth_token_file of the configuration]
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
     /// Print the findings as one JSON object
@@ -337,7 +337,7 @@ pub struct RunArgs {
     /// Address of a running server to ask, such as 127.0.0.1:8080
     #[arg(long, value_name = "ADDR", conflicts_with = "data")]
     pub server: Option<String>,
-    /// File with the server's token
+    /// File with the server's token [default: auth_token_file of the configuration]
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
 }

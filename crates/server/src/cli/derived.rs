@@ -83,7 +83,7 @@ pub struct DerivedArgs {
     /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub server: Option<String>,
-    /// File with the server's token
+    /// File with the server's token [default: auth_token_file of the configuration]
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,
 }

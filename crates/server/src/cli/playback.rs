@@ -122,7 +122,7 @@ pub struct PlaybackArgs {
     /// Address of the server [default: that of ./strongback.toml, else 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", global = true)]
     pub server: Option<String>,
-    /// File with the server's token
+    /// File with the server's token [default: auth_token_file of the configuration]
     #[arg(long, value_name = "FILE", global = true)]
     pub auth_token_file: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -20,34 +20,43 @@ pub struct Refused {
     message: String,
 }
 
+/// A running server that a command asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Address such as `127.0.0.1:8080`.
+    pub address: String,
+    /// File with its token.
+    pub token: Option<PathBuf>,
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 pub struct Asked {
     answer: BufReader<TcpStream>,
 }
 
-/// Sends a request without a body to a server such as `127.0.0.1:8080`, with the token of a file.
+/// Sends a request without a body to a server, with its token.
 ///
 /// # Errors
 /// If nothing listens there, or the token file cannot be read.
-pub fn ask(server: &str, method: &str, path: &str, token: Option<&Path>) -> anyhow::Result<Asked> {
-    ask_with(server, (method, path), token, "")
+pub fn ask(server: &Server, method: &str, path: &str) -> anyhow::Result<Asked> {
+    ask_with(server, method, path, "")
 }
 
 /// Sends a request as [`ask`] does, with a body, which may be empty.
 ///
 /// # Errors
 /// As [`ask`].
-pub fn ask_with(server: &str, (method, path): (&str, &str), token: Option<&Path>, body: &str) -> anyhow::Result<Asked> {
-    let address = address_of(server);
+pub fn ask_with(server: &Server, method: &str, path: &str, body: &str) -> anyhow::Result<Asked> {
+    let address = address_of(&server.address);
     ping(&address)?;
     let stream = connect(&address, PATIENCE)?;
     let length = body.len();
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n");
-    if let Some(file) = token {
+    if let Some(file) = &server.token {
         let token = std::fs::read_to_string(file)
-            .with_context(|| format!("--auth-token-file {}: cannot read the token", file.display()))?;
+            .with_context(|| format!("{}: cannot read the server's token", file.display()))?;
         head.push_str(&format!("Authorization: Bearer {}\r\n", token.trim()));
     }
     head.push_str("\r\n");

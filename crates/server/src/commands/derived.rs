@@ -16,8 +16,8 @@ const ASK_EACH: Duration = Duration::from_millis(200);
 
 fn ask(args: &DerivedArgs, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let server = settings::server(args.server.as_deref())?;
-    ask_with(&server, (method, path), args.auth_token_file.as_deref(), &body)?.json()
+    let server = settings::server(args.server.as_deref(), args.auth_token_file.as_deref())?;
+    ask_with(&server, method, path, &body)?.json()
 }
 
 fn path(name: &str) -> String {

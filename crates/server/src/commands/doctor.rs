@@ -38,8 +38,8 @@ fn ask(args: &DoctorArgs) -> anyhow::Result<Value> {
             write!(path, "{key}={}&", client::percent_encoded(value))?;
         }
     }
-    let server = settings::server(args.server.as_deref())?;
-    let asked = client::ask(&server, "GET", &path, args.auth_token_file.as_deref())?;
+    let server = settings::server(args.server.as_deref(), args.auth_token_file.as_deref())?;
+    let asked = client::ask(&server, "GET", &path)?;
     let report = asked.json()?;
     report["wrong"].as_bool().context("the answer is none of a doctor: is the server older?")?;
     Ok(report)

@@ -9,7 +9,7 @@ use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, Que
 use strongback_store::Store;
 
 use crate::cli::{self, ExportArgs};
-use crate::commands::client::Refused;
+use crate::commands::client::{Refused, Server};
 use crate::commands::outcome::{Outcome, check_times};
 use crate::commands::reach::{DataPlace, Flags};
 use crate::commands::serve::runtime;
@@ -106,7 +106,7 @@ fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut d
     })
 }
 
-fn from_server(server: &str, args: &ExportArgs, into: &mut dyn Write) -> anyhow::Result<()> {
+fn from_server(server: &Server, args: &ExportArgs, into: &mut dyn Write) -> anyhow::Result<()> {
     let format = match args.format {
         cli::ExportFormat::Csv => "csv",
         cli::ExportFormat::Jsonl => "jsonl",
@@ -118,9 +118,9 @@ fn from_server(server: &str, args: &ExportArgs, into: &mut dyn Write) -> anyhow:
             path.push_str(&format!("&{key}={}", client::percent_encoded(value)));
         }
     }
-    let asked = client::ask(server, "GET", &path, args.auth_token_file.as_deref())?;
+    let asked = client::ask(server, "GET", &path)?;
     asked.receive(into).map_err(|error| match error.is::<Refused>() || output::is_closed(&error) {
         true => error,
-        false => error.context(format!("{server} broke the export off")),
+        false => error.context(format!("{} broke the export off", server.address)),
     })
 }

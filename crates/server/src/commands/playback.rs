@@ -54,8 +54,8 @@ fn ask(args: &PlaybackArgs, method: &str, id: &str, body: Option<Map<String, Val
         id => format!("/api/playbacks/{}", client::percent_encoded(id)),
     };
     let body = body.map_or_else(String::new, |body| Value::Object(body).to_string());
-    let server = settings::server(args.server.as_deref())?;
-    client::ask_with(&server, (method, &path), args.auth_token_file.as_deref(), &body)?.json()
+    let server = settings::server(args.server.as_deref(), args.auth_token_file.as_deref())?;
+    client::ask_with(&server, method, &path, &body)?.json()
 }
 
 fn fields(value: Value) -> Map<String, Value> {

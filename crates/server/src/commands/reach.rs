@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use strongback_store::inspect::{self, Depth};
 use strongback_store::{OpenError, Store};
 
+use crate::commands::client::Server;
 use crate::commands::{client, settings};
 use crate::config::Config;
 use crate::process::clock::now_ns;
@@ -30,8 +31,8 @@ pub struct Flags<'a> {
 pub enum DataPlace {
     /// A store, now open.
     Folder(Box<(Store, Config)>),
-    /// A server at this address.
-    Server(String),
+    /// A running server.
+    Server(Server),
 }
 
 /// Finds the data of a command: at the given server, else in the folder, or at its server if one uses it. If no folder
@@ -41,16 +42,16 @@ pub enum DataPlace {
 /// If there is neither a store nor a server, or the store cannot be opened.
 pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
     if let Some(server) = flags.server {
-        return Ok(DataPlace::Server(server.to_owned()));
+        return Ok(DataPlace::Server(settings::named(server, flags.token)));
     }
     let config = settings::read(flags.config)?;
     let dir = flags.data.unwrap_or(&config.data_dir);
-    let server = config.http.listen.to_string();
+    let server = settings::server_of(&config, flags.token);
     if !dir.exists() {
         if flags.data.is_some() {
             bail!("{}: no such folder", dir.display());
         }
-        client::ask(&server, "GET", "/ping", None).with_context(|| {
+        client::ask(&server, "GET", "/ping").with_context(|| {
             format!(
                 "{}: no such folder; name the folder of the store with --data, or its server with --server",
                 dir.display()
@@ -64,8 +65,9 @@ pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
     match opened {
         Ok(store) => Ok(DataPlace::Folder(Box::new((store, config)))),
         Err(OpenError::InUse { path }) => {
-            check_server_of(dir, &server, flags.token).with_context(|| {
-                format!("{path} is in use; say which server uses it with --server or its --config ({server} was asked)")
+            check_server_of(dir, &server).with_context(|| {
+                let asked = &server.address;
+                format!("{path} is in use; say which server uses it with --server or its --config ({asked} was asked)")
             })?;
             Ok(DataPlace::Server(server))
         }
@@ -74,12 +76,12 @@ pub fn find(flags: &Flags<'_>) -> anyhow::Result<DataPlace> {
 }
 
 /// Checks that the server at this address uses this folder.
-fn check_server_of(dir: &Path, server: &str, token: Option<&Path>) -> anyhow::Result<()> {
+fn check_server_of(dir: &Path, server: &Server) -> anyhow::Result<()> {
     let found = inspect::inspect(dir, Depth::Footers)?;
-    let health = client::ask(server, "GET", "/api/health", token)?.json()?;
+    let health = client::ask(server, "GET", "/api/health")?.json()?;
     let origin = found.identity.map(|identity| format!("{:032x}", identity.origin));
     if origin.as_deref() != health["origin"].as_str() {
-        bail!("the server at {server} has another store, {}", health["store"]["path"]);
+        bail!("the server at {} has another store, {}", server.address, health["store"]["path"]);
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use strongback_sources::instant;
 use strongback_store::Store;
 
-use crate::cli::{RunArgs, RunCommand};
-use crate::commands::client;
+use crate::cli::RunCommand;
+use crate::commands::client::{self, Server};
 use crate::commands::outcome::Outcome;
 use crate::commands::reach;
 use crate::commands::reach::{DataPlace, Flags};
@@ -57,7 +57,7 @@ pub fn run(command: &RunCommand) -> anyhow::Result<Outcome> {
         writes: !matches!(wish, RunRequest::List),
     };
     match reach::find(&flags)? {
-        DataPlace::Server(server) => from_server(&server, args, &wish),
+        DataPlace::Server(server) => from_server(&server, &wish),
         DataPlace::Folder(found) => {
             let store = &found.0;
             let done = from_store(store, &wish);
@@ -99,16 +99,15 @@ fn from_store(store: &Store, wish: &RunRequest<'_>) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn from_server(server: &str, args: &RunArgs, wish: &RunRequest<'_>) -> anyhow::Result<Outcome> {
-    let token = args.auth_token_file.as_deref();
+fn from_server(server: &Server, wish: &RunRequest<'_>) -> anyhow::Result<Outcome> {
     match wish {
         RunRequest::List => {
-            let answer = client::ask(server, "GET", "/api/runs", token)?.json()?;
+            let answer = client::ask(server, "GET", "/api/runs")?.json()?;
             print(answer["runs"].as_array().map(Vec::as_slice).unwrap_or_default());
         }
         RunRequest::Release(name) => {
             let path = format!("/api/runs/{}/release", client::percent_encoded(name));
-            client::ask(server, "POST", &path, token)?.json()?;
+            client::ask(server, "POST", &path)?.json()?;
             println!("{name}: released");
         }
         RunRequest::Step(name, stepped) => {
@@ -121,7 +120,7 @@ fn from_server(server: &str, args: &RunArgs, wish: &RunRequest<'_>) -> anyhow::R
                 Stepped::Plain(_, word) => (*word, String::new()),
             };
             let path = format!("/api/runs/{}/{word}{query}", client::percent_encoded(name));
-            let answer = client::ask(server, "POST", &path, token)?.json()?;
+            let answer = client::ask(server, "POST", &path)?.json()?;
             println!("{}", answer["words"].as_str().unwrap_or_default());
         }
     }

@@ -158,6 +158,37 @@ fn commands_use_the_configuration_in_the_working_directory_and_say_so() {
 }
 
 #[test]
+fn commands_take_the_token_from_the_configuration_of_their_server_only() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "a-token-of-many-letters\n").unwrap();
+    let secret = |http: &str| {
+        configure(folder.path(), http);
+        let file = folder.path().join("strongback.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, format!("auth_token_file = \"token\"\n{text}")).unwrap();
+    };
+    secret("127.0.0.1:0");
+    let (_server, http, _) = serve_in(folder.path(), &[]);
+    secret(&http.to_string());
+    let commands = [&["run", "list"][..], &["export"], &["derived", "list"], &["playback", "list"], &["doctor"]];
+    for arguments in commands {
+        let ended = run_in(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        // An empty store has nothing to export.
+        let answered = ended.status.code() != Some(1) || said.contains("no channel matches");
+        assert!(answered, "{arguments:?}: {:?} {said}", ended.status);
+    }
+    // A server that is named does not get it.
+    let address = http.to_string();
+    for arguments in commands {
+        let named = [arguments, &["--server", &address]].concat();
+        let ended = run_in(folder.path(), &named);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("401") && ended.status.code() == Some(1), "{named:?}: {:?} {said}", ended.status);
+    }
+}
+
+#[test]
 fn who_closes_the_output_ends_the_program_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
     configure(folder.path(), "127.0.0.1:0");
