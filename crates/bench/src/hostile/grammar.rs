@@ -134,7 +134,7 @@ impl<'a> Grammar<'a> {
 
     /// Returns a statement.
     pub(super) fn statement(&mut self) -> String {
-        let mut sql = match self.rng.u32(..12) {
+        let mut sql = match self.rng.u32(..14) {
             0 | 1 => self.chain(),
             2 | 3 => self.nest(),
             4 => self.common_tables(),
@@ -143,6 +143,8 @@ impl<'a> Grammar<'a> {
             7 => self.correlated(),
             8 | 9 => self.large(),
             10 => self.keeping(),
+            11 => self.array(),
+            12 => self.frame(),
             _ => format!("select {} from {}", self.expression(6), self.source()),
         };
         if self.rng.u32(..20) == 0 {
@@ -256,6 +258,32 @@ impl<'a> Grammar<'a> {
         format!("{sql} from {source}")
     }
 
+    /// Returns a statement with an array as text.
+    fn array(&mut self) -> String {
+        let array = array_text(self.rng).replace('\'', "''");
+        let kind = self.one_of(&["bigint", "int", "float8", "real", "text", "boolean", "timestamptz", "numeric"]);
+        match self.rng.u32(..4) {
+            0 => format!("select '{array}'::{kind}[]"),
+            1 => format!("select x from m where x = any('{array}')"),
+            2 => format!("select count(*) from m where rig <> all('{array}'::{kind}[]) group by '{array}'::{kind}[]"),
+            _ => format!("select unnest('{array}'::{kind}[]), x from m"),
+        }
+    }
+
+    /// Returns a statement with aggregates over frames that move.
+    fn frame(&mut self) -> String {
+        let aggregate =
+            self.one_of(&["sum", "avg", "var_pop", "stddev", "min", "max", "count", "median", "sum(distinct "]);
+        let (unit, source) = (self.one_of(&["rows", "range", "groups"]), self.source());
+        let (before, after) = (self.number(), self.number());
+        let (key, value) = (self.one_of(&["time", "x", "y", "y, x", "s"]), self.one_of(&["x", "y", "y * x", "s"]));
+        let aggregate = if aggregate.contains('(') { aggregate.to_owned() } else { format!("{aggregate}(") };
+        format!(
+            "select {aggregate}{value}) over (partition by {key} order by {key} {unit} between {before} preceding and \
+             {after} following) from {source}"
+        )
+    }
+
     fn number(&mut self) -> String {
         match self.rng.u32(..8) {
             0 => self.one_of(&["-1", "0", "2147483647", "9223372036854775807", "null", "x"]).to_owned(),
@@ -340,6 +368,17 @@ impl<'a> Grammar<'a> {
             _ => format!("({} between {} and {})", self.expression(deeper), self.number(), self.number()),
         }
     }
+}
+
+/// Returns an array as text: long, nested, quoted, or not closed.
+pub(super) fn array_text(rng: &mut Rng) -> String {
+    const ELEMENTS: [&str; 9] = ["1", "x", "NULL", "\"a b\"", "\"\\\"\"", "1e400", "NaN", "", "2026-01-01"];
+    let count = PARTS_MAX.powf(rng.f64()) as usize;
+    let depth = if rng.bool() { 1 } else { PARTS_MAX.powf(rng.f64()) as usize };
+    let element = ELEMENTS[rng.usize(..ELEMENTS.len())];
+    let close = if rng.u32(..4) == 0 { rng.usize(..=depth) } else { depth };
+    let dimensions = if rng.u32(..8) == 0 { "[1:9]=" } else { "" };
+    format!("{dimensions}{}{}{}", "{".repeat(depth), vec![element; count].join(","), "}".repeat(close))
 }
 
 #[cfg(test)]
