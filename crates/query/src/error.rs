@@ -1,5 +1,7 @@
 //! Query errors: a message for people and an SQLSTATE for programs.
 
+use std::collections::HashSet;
+
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -304,8 +306,12 @@ fn readable(error: &DataFusionError) -> String {
     match error {
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } => {
+                let mut seen = HashSet::new();
                 let mut names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
-                names.dedup();
+                names.retain(|name| seen.insert(*name));
+                if names.is_empty() {
+                    return format!("column \"{}\" does not exist", field.name);
+                }
                 let more = names.len().saturating_sub(20);
                 names.truncate(20);
                 let mut list = names.join(", ");

@@ -7,3 +7,4 @@ pub(crate) mod parameter;
 pub(crate) mod planning;
 pub(crate) mod repeated;
 pub(crate) mod types;
+pub(crate) mod unsupported;

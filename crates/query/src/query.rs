@@ -47,6 +47,7 @@ use crate::plan::parameter;
 use crate::plan::planning::Planning;
 use crate::plan::repeated::Repeated;
 use crate::plan::types::Types;
+use crate::plan::unsupported;
 use crate::query::cache::{CachedPlan, PlanCache};
 use crate::running::clock::now_ns;
 use crate::running::fair::Account;
@@ -377,6 +378,7 @@ impl Inner {
         let tables = self.database.tables();
         let mut statement = statement.clone();
         value::check(&mut statement)?;
+        unsupported::check_statement(&mut statement)?;
         let functions = parameter::table_functions(&mut statement)?;
         let texts = LongTexts::take(&mut statement)?;
         // A plan with a session's own functions belongs to the session.
@@ -395,6 +397,7 @@ impl Inner {
             .with_allow_dml(false)
             .with_allow_statements(false)
             .verify_plan(&logical)?;
+        unsupported::check_plan(&logical)?;
         sized::check(&logical)?;
         inlined::check(&logical)?;
         let mut parameters = parameter::types(&logical)?;

@@ -1,6 +1,7 @@
 //! Parses text into channels, windowed functions and the scalar rest.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart,
@@ -10,6 +11,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::sql::dialect::BoundedDialect;
 use crate::sql::signs;
 
 use super::node::LookBack;
@@ -70,8 +72,7 @@ impl Expression {
             let message = format!("an expression of {} bytes; at most {EXPRESSION_BYTES_MAX}", text.len());
             return Err(ExpressionError::new(Fault::Size, None, message));
         }
-        let dialect = PostgreSqlDialect {};
-        let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
+        let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|error| {
             let (position, message) = (error.location.column as usize, error.message);
             ExpressionError::new(Fault::Syntax, Some(position), message)
         })?;
@@ -84,6 +85,7 @@ impl Expression {
             signs::apart(token).into_iter().map(move |token| TokenWithSpan { token, span })
         };
         let tokens = tokens.into_iter().flat_map(apart).collect();
+        let dialect = BoundedDialect::new(count, Arc::default());
         let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
         let mut expr = parser.parse_expr().map_err(syntax)?;
         let after = parser.peek_token();
@@ -155,9 +157,22 @@ impl Reading {
                 let whole: Vec<&str> = names.iter().map(|name| name.value.as_str()).collect();
                 return Err(unquoted(&whole.join("."), position));
             }
-            Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. } => {
+            Expr::BinaryOp { op: BinaryOperator::Divide | BinaryOperator::Modulo, right, .. }
+                if !is_nonzero_number(right) =>
+            {
                 let divisor = std::mem::replace(&mut **right, Expr::Value(Value::Null.into()));
                 **right = call(NONZERO, divisor);
+            }
+            // Brackets for those that bind differently when the text is read again, without the dialect.
+            Expr::BinaryOp { op: BinaryOperator::PGExp | BinaryOperator::BitwiseXor, left, .. }
+                if matches!(**left, Expr::UnaryOp { .. }) =>
+            {
+                let signed = std::mem::replace(&mut **left, Expr::Value(Value::Null.into()));
+                **left = Expr::Nested(Box::new(signed));
+            }
+            Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..) => {
+                let comparison = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+                *expr = Expr::Nested(Box::new(comparison));
             }
             Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
                 let message = "an expression reads channels, not tables: it has no queries in it";
@@ -302,4 +317,16 @@ fn span_ns(expr: &Expr) -> Option<i64> {
     };
     let span = text[..digits].trim().parse::<f64>().ok()? * unit;
     (1.0..=SPAN_MAX_NS as f64).contains(&span).then_some(span as i64)
+}
+
+/// Reports whether an expression is a constant number other than 0.
+fn is_nonzero_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_nonzero_number(inner),
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) => number.parse::<f64>().is_ok_and(|number| number != 0.0),
+            _ => false,
+        },
+        _ => false,
+    }
 }

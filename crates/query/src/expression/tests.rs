@@ -207,6 +207,41 @@ fn a_divisor_of_zero_gives_no_value_and_is_counted() {
 }
 
 #[test]
+fn a_constant_divisor_of_zero_is_counted_for_each_frame() {
+    for (text, zeros, has_value) in [
+        ("\"t.a\" / 0", 3, false),
+        ("\"t.a\" / (-0.0)", 3, false),
+        ("\"t.a\" % (2 - 2)", 3, false),
+        ("\"t.a\" / -2.5", 0, true),
+        ("\"t.a\" / (3 - 1)", 0, true),
+    ] {
+        let mut program = Expression::parse(text).unwrap().compile(&[Kind::F64]).unwrap();
+        let moments = [1.0, 2.0, 3.0];
+        let moments = moments.map(|value| Moment { time: 0, is_trigger: true, cells: vec![(0, Cell::F64(value))] });
+        let mut found = Vec::new();
+        let troubles = program.evaluate(&moments, &mut found);
+        assert_eq!((troubles.zero_divisors, troubles.failed), (zeros, 0), "{text}");
+        assert!(found.iter().all(|value| value.is_some() == has_value), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn operators_bind_as_in_sql() {
+    for (text, expected) in [
+        ("\"t.a\" is distinct from 1 or true", Cell::Bool(true)),
+        ("\"t.a\" is not distinct from 1 and false", Cell::Bool(false)),
+        ("true or \"t.a\" is distinct from 1 and false", Cell::Bool(true)),
+        ("-\"t.a\" * 2", Cell::F64(-2.0)),
+        ("2 - -\"t.a\"", Cell::F64(3.0)),
+    ] {
+        let mut program = Expression::parse(text).unwrap().compile(&[Kind::F64]).unwrap();
+        let mut found = Vec::new();
+        program.evaluate(&[Moment { time: 0, is_trigger: true, cells: vec![(0, Cell::F64(1.0))] }], &mut found);
+        assert_eq!(found, [Some(expected)], "{text}");
+    }
+}
+
+#[test]
 fn one_row_that_fails_is_counted_and_the_others_have_their_values() {
     let expression = Expression::parse("CAST(\"t.s\" AS BIGINT) + 1").unwrap();
     let mut program = expression.compile(&[Kind::Text]).unwrap();

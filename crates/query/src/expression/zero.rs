@@ -24,7 +24,8 @@ pub(super) struct Nonzero {
 impl Nonzero {
     /// Creates the function, which counts in `zeros`.
     pub(super) fn new(zeros: Arc<AtomicU64>) -> Self {
-        Nonzero { signature: Signature::any(1, Volatility::Immutable), zeros }
+        // Evaluated for each frame, so that constants are counted like channels.
+        Nonzero { signature: Signature::any(1, Volatility::Volatile), zeros }
     }
 }
 

@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InList, Sort};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Case, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Case, Distinct, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
@@ -76,14 +76,19 @@ pub(crate) struct OneZeroInKeys;
 impl AnalyzerRule for OneZeroInKeys {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            let orders = matches!(node, LogicalPlan::Sort(_));
-            if !orders && !matches!(node, LogicalPlan::Window(_) | LogicalPlan::Aggregate(_)) {
+            if let LogicalPlan::Distinct(Distinct::On(mut on)) = node {
+                let schema = on.input.schema().clone();
+                on.sort_expr = on.sort_expr.map(|sorts| orders(each_once(sorts), &schema));
+                return Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(on))));
+            }
+            let is_order = matches!(node, LogicalPlan::Sort(_));
+            if !is_order && !matches!(node, LogicalPlan::Window(_) | LogicalPlan::Aggregate(_)) {
                 return Ok(Transformed::no(node));
             }
             let schema = merge_schema(&node.inputs());
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
-                if orders {
+                if is_order {
                     return Ok(key(expr, &schema));
                 }
                 let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
@@ -107,14 +112,28 @@ fn key(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
+/// Returns the keys without those that repeat an earlier one, which order nothing.
+fn each_once(sorts: Vec<Sort>) -> Vec<Sort> {
+    let mut kept: Vec<Sort> = Vec::new();
+    for sort in sorts {
+        if !kept.iter().any(|earlier| earlier.expr == sort.expr) {
+            kept.push(sort);
+        }
+    }
+    kept
+}
+
+/// Returns the keys of an order, in which both zeros are one.
+fn orders(sorts: Vec<Sort>, schema: &DFSchema) -> Vec<Sort> {
+    sorts.into_iter().map(|sort| Sort { expr: key(sort.expr, schema).data, ..sort }).collect()
+}
+
 /// Makes both zeros one in the keys of an aggregate or a window function.
 fn with_keys(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let keys = |exprs: Vec<Expr>| exprs.into_iter().map(|expr| key(expr, schema).data).collect();
-    let orders =
-        |sorts: Vec<Sort>| sorts.into_iter().map(|sort| Sort { expr: key(sort.expr, schema).data, ..sort }).collect();
     match expr {
         Expr::AggregateFunction(mut call) if call.params.distinct || !call.params.order_by.is_empty() => {
-            call.params.order_by = orders(call.params.order_by);
+            call.params.order_by = orders(call.params.order_by, schema);
             if call.params.distinct {
                 call.params.args = keys(call.params.args);
             }
@@ -122,7 +141,7 @@ fn with_keys(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         Expr::WindowFunction(mut call) => {
             call.params.partition_by = keys(call.params.partition_by);
-            call.params.order_by = orders(call.params.order_by);
+            call.params.order_by = orders(call.params.order_by, schema);
             if call.params.distinct {
                 call.params.args = keys(call.params.args);
             }

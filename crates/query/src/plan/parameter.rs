@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr as Plain, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor, Value};
 use pgwire::api::Type;
 
@@ -36,7 +38,48 @@ pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryEr
         }
         types[number - 1] = field.map(|f| f.data_type().clone());
     }
+    for (name, kind) in arrays(plan)? {
+        if let Some(known) = types.get_mut(number(&name)? - 1) {
+            known.get_or_insert(kind);
+        }
+    }
     Ok(types)
+}
+
+/// Returns the parameters in which elements are looked up, as by `x = any($1)`, with the types of arrays of what is
+/// looked up.
+fn arrays(plan: &LogicalPlan) -> Result<Vec<(String, DataType)>, QueryError> {
+    let mut found = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        let mut looked_up = Vec::new();
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Plain::ScalarFunction(call) = expr
+                    && call.func.name() == "array_has"
+                    && let [Plain::Placeholder(array), element] = call.args.as_slice()
+                    && array.field.is_none()
+                {
+                    looked_up.push((array.id.clone(), element.clone()));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        if looked_up.is_empty() {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        let schema = merge_schema(&node.inputs());
+        for (name, element) in looked_up {
+            let kind = match element.get_type(&schema)? {
+                DataType::Dictionary(_, values) => *values,
+                kind => kind,
+            };
+            if !kind.is_null() {
+                found.push((name, DataType::new_list(kind, true)));
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
 }
 
 fn number(name: &str) -> Result<usize, QueryError> {

@@ -8,10 +8,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{Expr, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// Number of tries allowed for a statement of any size.
 const STEPS_MIN: u64 = 10_000;
@@ -67,8 +68,33 @@ impl Dialect for BoundedDialect {
         self.postgres.dialect()
     }
 
-    fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        self.step().err().map(Err)
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        if let Err(error) = self.step() {
+            return Some(Err(error));
+        }
+        // A sign binds more tightly than `^`: -2 ^ 2 is 4.
+        let op = match parser.peek_token_ref().token {
+            Token::Minus => UnaryOperator::Minus,
+            Token::Plus => UnaryOperator::Plus,
+            _ => return None,
+        };
+        parser.advance_token();
+        let signed = parser.parse_subexpr(self.prec_value(Precedence::Caret));
+        Some(signed.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }))
+    }
+
+    /// Parses `IS [NOT] DISTINCT FROM`, whose right side ends before AND and OR.
+    fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        let negated = if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            false
+        } else if parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]) {
+            true
+        } else {
+            return None;
+        };
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        let build = if negated { Expr::IsNotDistinctFrom } else { Expr::IsDistinctFrom };
+        Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {

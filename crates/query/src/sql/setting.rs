@@ -160,7 +160,10 @@ impl Settings {
                 };
             }
             ("client_encoding", Some(text))
-                if !matches!(text.to_ascii_lowercase().replace(['-', '_'], "").as_str(), "utf8" | "unicode") =>
+                if !matches!(
+                    text.to_ascii_lowercase().replace(['-', '_', '\'', '"', ' '], "").as_str(),
+                    "utf8" | "unicode"
+                ) =>
             {
                 return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "client_encoding can only be UTF8"));
             }

@@ -125,6 +125,11 @@ pub(crate) fn time_text(text: &str) -> Result<Cow<'_, str>, QueryError> {
     let unchanged = Ok(Cow::Borrowed(text));
     let Some((b'T' | b't' | b' ', rest)) = text.as_bytes().get(10).zip(text.get(11..)) else { return unchanged };
     let zone_at = rest.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.'));
+    let (clock, zone_text) = rest.split_at(zone_at.unwrap_or(rest.len()));
+    if is_without_seconds(clock) {
+        let complete = format!("{}{clock}:00{zone_text}", &text[..11]);
+        return Ok(Cow::Owned(time_text(&complete)?.into_owned()));
+    }
     let Some(at) = zone_at.filter(|at| *at > 0) else { return unchanged };
     let (local, written) = (&text[..11 + at], rest[at..].trim());
     if written.is_empty() || written.eq_ignore_ascii_case("z") {
@@ -145,6 +150,11 @@ pub(crate) fn time_text(text: &str) -> Result<Cow<'_, str>, QueryError> {
             Ok(if exact == written { Cow::Borrowed(text) } else { Cow::Owned(format!("{local} {exact}")) })
         }
     }
+}
+
+/// Reports whether a time of day is only hours and minutes.
+fn is_without_seconds(clock: &str) -> bool {
+    matches!(clock.as_bytes(), [a, b, b':', c, d] if [a, b, c, d].iter().all(|digit| digit.is_ascii_digit()))
 }
 
 /// Casts a constant to a time type. Text is checked as by [`time_text`].

@@ -145,7 +145,7 @@ fn put_list(
             check(out)?;
             put(&mut one, index)?;
             match one.get(4..) {
-                Some(text) if one[..4] != (-1i32).to_be_bytes() => out.put_slice(text),
+                Some(text) if one[..4] != (-1i32).to_be_bytes() => put_element(out, text),
                 _ => out.put_slice(b"NULL"),
             }
         }
@@ -154,6 +154,22 @@ fn put_list(
     let written = (out.len() - begin - 4) as i32;
     out[begin..begin + 4].copy_from_slice(&written.to_be_bytes());
     Ok(())
+}
+
+/// Writes the text of an element, in quotes where it could be read as something else (PostgreSQL, `array_out`).
+fn put_element(out: &mut BytesMut, text: &[u8]) {
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | b'{' | b'}' | b',' | b' ' | b'\t'..=b'\r');
+    if !text.is_empty() && !text.eq_ignore_ascii_case(b"null") && !text.iter().any(is_special) {
+        return out.put_slice(text);
+    }
+    out.put_u8(b'"');
+    for byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            out.put_u8(b'\\');
+        }
+        out.put_u8(*byte);
+    }
+    out.put_u8(b'"');
 }
 
 /// Returns `pg_type.typlen` of a type: its size in bytes, or −1 if that varies.

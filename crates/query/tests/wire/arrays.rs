@@ -111,6 +111,7 @@ async fn arrays_are_parameters() {
     for sql in [
         "select count(*) from engine where stand = any($1::text[])",
         "select count(*) from engine where stand = any(cast($1 as text[]))",
+        "select count(*) from engine where stand = any($1)",
     ] {
         assert_eq!(count(sql, &vec!["2", "3"]).await, 2, "{sql}");
         assert_eq!(count(sql, &vec!["a,b", "null", "4"]).await, 2, "{sql}");
@@ -118,6 +119,14 @@ async fn arrays_are_parameters() {
         assert_eq!(count(sql, &vec![None, Some("2")]).await, 1, "{sql}");
     }
     assert_eq!(count("select count(*) from engine where stand <> all($1::text[])", &vec!["2", "3"]).await, 2);
+    // Drivers that announce no type get the one of the place.
+    let statement = client.prepare("select count(*) from engine where stand = any($1) and p <> all($2)").await.unwrap();
+    assert_eq!(statement.params(), [Type::TEXT_ARRAY, Type::FLOAT8_ARRAY]);
+    let row = client.query_one(&statement, &[&vec!["2", "a,b"], &vec![3.0, 9.0]]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 1);
+    let inner = "select (select max(p) from engine where stand = any($1)) + $2";
+    let row = client.query_one(inner, &[&vec!["2", "3"], &0.5]).await.unwrap();
+    assert_eq!(row.get::<_, f64>(0), 1.5);
     assert_eq!(count("select count(*) from engine where p = any($1::float8[])", &vec![1.0, 4.0]).await, 3);
     let statement = client
         .prepare_typed("select $1::float8[], array_length($1::float8[])::bigint", &[Type::FLOAT8_ARRAY])
@@ -125,6 +134,16 @@ async fn arrays_are_parameters() {
         .unwrap();
     let row = client.query_one(&statement, &[&vec![Some(1.5), None]]).await.unwrap();
     assert_eq!((row.get::<_, Vec<Option<f64>>>(0), row.get::<_, i64>(1)), (vec![Some(1.5), None], 2));
+    // Elements that could be read as something else are in quotes.
+    let sql = "select array_agg(s order by n) from (values (1, 'a'), (2, '{1,2}'), (3, ''), (4, 'nuLL'), (5, 'x,y'), \
+               (6, null), (7, 'q\"z\\'), (8, ' b')) v(n, s)";
+    let quoted = r#"{a,"{1,2}","","nuLL","x,y",NULL,"q\"z\\"," b"}"#;
+    assert_eq!(texts(&client, sql).await, [crate::cells([quoted])]);
+    assert_eq!(texts(&client, "select array[1.5, null, 'NaN'::float8]").await, [crate::cells(["{1.5,NULL,NaN}"])]);
+    assert_eq!(
+        texts(&client, "select array[timestamptz '2026-11-20 00:00']").await,
+        [crate::cells([r#"{"2026-11-20 00:00:00+00"}"#])]
+    );
     // As text, which clients send that know no types.
     let statement = client.prepare_typed("select $1::int[]", &[Type::UNKNOWN]).await.unwrap();
     let rows = client.query(&statement, &[&"{7,8}"]).await.unwrap();

@@ -230,6 +230,8 @@ async fn both_zeros_are_one_key_of_orders_and_windows() {
             assert_eq!(texts(&client, &sql).await, expected, "{sql}");
         }
     }
+    let first = "select distinct on (x) g from f order by x, g desc";
+    assert_eq!(texts(&client, first).await, ["3", "4"].map(|value| cells([value])));
     // Values and names stay what they are.
     assert_eq!(texts(&client, "select x from f order by x, g limit 2").await, ["0", "-0"].map(|value| cells([value])));
     let named = client.prepare("select count(distinct x), rank() over (order by x) from f group by x").await.unwrap();

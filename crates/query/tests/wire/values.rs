@@ -4,9 +4,10 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use strongback_store::{ChannelType, Value};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::{Fixture, state_of, text, texts};
+use crate::{Fixture, T0, state_of, text, texts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_beyond_their_type_are_refused() {
@@ -191,4 +192,81 @@ async fn numerics_may_have_an_exponent() {
         let error = client.query(&statement, &[&Numeric(number)]).await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), code, "{number}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statements_of_the_page_about_sql_run() {
+    let fixture = Fixture::start().await;
+    let (stream, at) = fixture.stream("engine", &[("stand", "2")], &[("p", ChannelType::F64)]);
+    fixture.append(&stream, T0, &[(at[0], Value::F64(2.5))]);
+    let client = fixture.client().await;
+    let page = include_str!("../../../../docs/sql.md");
+    let mut statements = 0;
+    for block in page.split("```sql\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        for sql in block.split(';').filter(|sql| !sql.trim().is_empty()) {
+            if let Err(error) = client.prepare(sql).await {
+                panic!("{sql}: {error:?}");
+            }
+            if !sql.contains('$') {
+                client.query(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            }
+            statements += 1;
+        }
+    }
+    assert!(statements > 8, "{statements}");
+    for (text, micros) in [
+        ("2026-11-20 00:00", "2026-11-20 00:00:00+00"),
+        ("2026-11-20T06:30Z", "2026-11-20 06:30:00+00"),
+        ("2026-11-20 06:30+02", "2026-11-20 04:30:00+00"),
+        ("2026-11-20 06:30 Europe/Berlin", "2026-11-20 05:30:00+00"),
+        ("2026-11-20 06:30:15.5", "2026-11-20 06:30:15.5+00"),
+    ] {
+        assert_eq!(self::text(&client, &format!("select '{text}'::timestamptz")).await, micros);
+        let sql = format!("select count(*) from engine where time > timestamptz '{text}'");
+        client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_bind_as_in_postgresql() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client().await;
+    for (sql, result) in [
+        ("select true is distinct from true or true", "t"),
+        ("select true or false is distinct from true and false", "t"),
+        ("select true and true is distinct from true or true", "t"),
+        ("select not 1 is not distinct from 1 or true", "t"),
+        ("select 1 is distinct from 1 + 1 and 2 > 1", "t"),
+        ("select null is not distinct from null and false", "f"),
+        (
+            "select count(*) from (values (1, true), (2, false)) v(n, b) where b is not distinct from false and n > 5",
+            "0",
+        ),
+        ("select count(*) from (values (1, true), (2, false)) v(n, b) where b is not distinct from true or n = 2", "2"),
+        ("select count(*) from (values (1.5, 1), (2.5, 2)) v(f, k) where f is distinct from 1.5 and k > 1", "1"),
+        ("select case when 1 is distinct from 2 then 'a' else 'b' end", "a"),
+        ("select -2^2", "4"),
+        ("select 2 - 2^2", "-2"),
+        ("select -(2^2)", "-4"),
+        ("select - - 3", "3"),
+        ("select -7::int % 4", "-3"),
+        ("select -3 * -2 + +1", "7"),
+        ("select count(*) from (values (-2.0)) v(n) where -n^2 > 0", "1"),
+        ("select -9223372036854775808", "-9223372036854775808"),
+    ] {
+        assert_eq!(text(&client, sql).await, result, "{sql}");
+    }
+    for sql in [
+        "select * from (values (1), (1)) a(x) except all select * from (values (1)) b(x)",
+        "select 1 where exists (select 1 union all select 2 intersect all select 1)",
+        "select array_agg(distinct k order by k), array_agg(distinct k order by k desc) from (values (1), (3)) v(k)",
+    ] {
+        assert_eq!(state_of(&client, sql).await, "0A000", "{sql}");
+    }
+    let both = "select array_agg(distinct k order by k), string_agg(distinct k::text, ',') from (values (3), (1)) v(k)";
+    assert_eq!(texts(&client, both).await.len(), 1);
+    let rows =
+        "select distinct on (b) b, n from (values (true, 1), (true, 3), (false, 2)) v(b, n) order by b, b, n desc";
+    assert_eq!(texts(&client, rows).await, [["f", "2"], ["t", "3"]].map(crate::cells));
 }

@@ -1,0 +1,75 @@
+//! Statements that DataFusion would answer wrongly. They are rejected instead.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Statement};
+
+use crate::error::{QueryError, sqlstate};
+use crate::sql::walk::{Step, Visitor, walk};
+
+/// Checks a parsed statement.
+///
+/// # Errors
+/// If it has `EXCEPT ALL` or `INTERSECT ALL`, of which the result would have each row only once or too often.
+pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
+    struct Operations;
+    impl Visitor for Operations {
+        fn query(&mut self, query: &mut Query) -> Step {
+            let mut bodies = vec![query.body.as_ref()];
+            while let Some(body) = bodies.pop() {
+                let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { continue };
+                let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+                if counts && matches!(op, SetOperator::Except | SetOperator::Minus | SetOperator::Intersect) {
+                    let text = format!("{op} ALL is not supported");
+                    let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
+                        .with_hint("Without ALL, or with count(*) and GROUP BY, the statement is supported.");
+                    return ControlFlow::Break(error);
+                }
+                bodies.extend([left.as_ref(), right.as_ref()]);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    walk(statement, &mut Operations)
+}
+
+/// Checks a plan.
+///
+/// # Errors
+/// If it aggregates the same distinct values in several orders, of which only one would be used.
+pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<(), QueryError> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Aggregate(aggregate) = node {
+            let ordered: Vec<&AggregateFunction> = aggregate
+                .aggr_expr
+                .iter()
+                .filter_map(distinct)
+                .filter(|call| !call.params.order_by.is_empty())
+                .collect();
+            found |= ordered.windows(2).any(|pair| {
+                let [one, other] = pair else { return false };
+                one.params.order_by != other.params.order_by
+            });
+        }
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if found {
+        let text = "aggregates of distinct values in different orders are not supported in one query";
+        return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
+            .with_hint("Write each of them as a subquery of its own."));
+    }
+    Ok(())
+}
+
+/// Returns the aggregate of distinct values that an expression is, maybe under another name.
+fn distinct(expr: &Expr) -> Option<&AggregateFunction> {
+    match expr {
+        Expr::AggregateFunction(call) => Some(call).filter(|call| call.params.distinct),
+        Expr::Alias(alias) => distinct(&alias.expr),
+        _ => None,
+    }
+}
