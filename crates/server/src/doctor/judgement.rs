@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use strongback_sources::instant;
 
-use super::{Cause, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts, misplaced};
+use super::{Cause, ChannelFacts, Facts, Finding, GapFacts, InFrame, Report, SourceFacts, StreamFacts, misplaced};
 use crate::sources::expectation::{RateOrigin, StreamStatus, in_words};
 use crate::sources::roster::DERIVED_SOURCE;
 use crate::text::json::Big;
@@ -390,7 +390,9 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         // Each derived channel has frames of its own, without the others of its table.
         return;
     }
-    for channel in &stream.channels {
+    // Some of the server's own channels have no value on some machines, such as the offset of an unknown clock.
+    let is_expected = |channel: &ChannelFacts| stream.source != "internal" || channel.value.is_some();
+    for channel in stream.channels.iter().filter(|channel| is_expected(channel)) {
         let since = channel.value.map(|(time, _)| instant::format(time));
         let missing = match channel.value {
             Some((_, row)) => frame.row.saturating_sub(row).max(1),

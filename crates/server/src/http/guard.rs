@@ -47,7 +47,8 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
         let failure = Failure {
             status: StatusCode::UNAUTHORIZED,
             code: "unauthorized",
-            message: "this server wants its token: Authorization: Bearer TOKEN".to_owned(),
+            message: "this server wants its token: Authorization: Bearer TOKEN (for commands --auth-token-file FILE)"
+                .to_owned(),
         };
         let mut response = failure.into_response();
         // The page asks for the token itself; with `Basic` the browser would ask first.

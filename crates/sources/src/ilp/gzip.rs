@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 #[derive(Debug, thiserror::Error)]
 pub enum GzipError {
     /// A body that is not gzip, or is damaged.
-    #[error("unable to parse: the body is not valid gzip: {0}")]
+    #[error("the body is not valid gzip: {0}")]
     Malformed(std::io::Error),
     /// A body larger than the limit after decompression.
     #[error("the body has more than {limit_bytes} bytes after decompression")]

@@ -19,7 +19,7 @@ impl std::fmt::Display for AlarmStep {
             StepKind::Level { from, to: Level::Normal, text, .. } => {
                 write!(f, "cleared (was {}): {channel} is {text}", from.name())
             }
-            StepKind::Level { from, to, why, text, bound, .. } => {
+            StepKind::Level { from, to, why, value, text, bound } => {
                 f.write_str(to.name())?;
                 if *from != Level::Normal && from != to {
                     write!(f, " (was {})", from.name())?;
@@ -29,6 +29,13 @@ impl std::fmt::Display for AlarmStep {
                     (Some(Why::Stale), _) => write!(f, " has no new value; the last was {text}"),
                     (Some(Why::Slow), Some(bound)) => write!(f, " comes {text} times a second, below {bound}"),
                     (Some(Why::Fast), Some(bound)) => write!(f, " comes {text} times a second, above {bound}"),
+                    // Within the hysteresis a value that is back keeps its level.
+                    (Some(Why::High), Some(bound)) if value.is_some_and(|value| value <= *bound) => {
+                        write!(f, " is {text}, still within the hysteresis below {bound}")
+                    }
+                    (Some(Why::Low), Some(bound)) if value.is_some_and(|value| value >= *bound) => {
+                        write!(f, " is {text}, still within the hysteresis above {bound}")
+                    }
                     (Some(Why::High), Some(bound)) => write!(f, " is {text}, above {bound}"),
                     (Some(Why::Low), Some(bound)) => write!(f, " is {text}, below {bound}"),
                     _ => write!(f, " is {text}"),
@@ -99,6 +106,15 @@ mod tests {
         let high = Some(Why::High);
         assert_eq!(level(Normal, Watch, high, "6", Some(5.0)), "watch: tank.p is 6, above 5");
         assert_eq!(level(Watch, Critical, high, "9.5", Some(9.0)), "critical (was watch): tank.p is 9.5, above 9");
+        let within = |why, to, value: f64, bound| {
+            let text = value.to_string();
+            line(StepKind::Level { from: Critical, to, why: Some(why), value: Some(value), text, bound: Some(bound) })
+        };
+        let back = within(Why::High, Warning, 8.95, 9.0);
+        assert_eq!(back, "warning (was critical): tank.p is 8.95, still within the hysteresis below 9");
+        let back = within(Why::Low, Warning, 1.5, 1.5);
+        assert_eq!(back, "warning (was critical): tank.p is 1.5, still within the hysteresis above 1.5");
+        assert_eq!(within(Why::High, Warning, 9.25, 9.0), "warning (was critical): tank.p is 9.25, above 9");
         let stale = level(Warning, Warning, Some(Why::Stale), "3", None);
         assert_eq!(stale, "warning: tank.p has no new value; the last was 3");
         let slow = level(Normal, Warning, Some(Why::Slow), "42", Some(90.0));
