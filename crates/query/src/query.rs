@@ -313,6 +313,8 @@ pub(crate) struct Plan {
     pub(crate) schema: SchemaRef,
     /// Types of `$1`, `$2`, …, as far as they are known.
     pub(crate) parameters: Vec<Option<DataType>>,
+    /// Types to which the others are cast.
+    casts: Vec<Option<DataType>>,
     /// Whether it may be reused, which it may not if a table function fixed its arguments.
     pub(crate) reusable: bool,
     /// Plan for running it without DataFusion, if it is simple enough.
@@ -407,11 +409,12 @@ impl Inner {
             }
             parameters[number - 1].get_or_insert(kind);
         }
+        let casts = parameter::cast_types(&logical, &parameters)?;
         let schema = repeated.shown(&logical)?;
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
-        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, reusable, direct, footprint, weight }))
+        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, casts, reusable, direct, footprint, weight }))
     }
 
     fn physical(
@@ -445,6 +448,15 @@ impl Inner {
         let memory = MemoryConsumer::new("plan").register(context.memory_pool());
         memory.try_grow(plan.weight.saturating_mul(PLANS_HELD))?;
         Ok(Planned { physical: guard::guard(physical, rows)?, context: Arc::new(context), stopped, _memory: memory })
+    }
+}
+
+impl Plan {
+    /// Returns the type of the parameter at a position from 0, if it is known. `is_given` says whether the client named
+    /// one; otherwise the type to which it is cast counts.
+    pub(crate) fn parameter(&self, at: usize, is_given: bool) -> Option<&DataType> {
+        let known = self.parameters.get(at)?.as_ref();
+        known.or_else(|| self.casts.get(at)?.as_ref().filter(|_| !is_given))
     }
 }
 

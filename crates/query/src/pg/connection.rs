@@ -491,10 +491,11 @@ impl Connection {
         let mut values = Vec::with_capacity(count);
         for at in 0..count {
             let bytes = fields.sized()?;
-            let target = plan.as_ref().and_then(|plan| plan.parameters[at].as_ref());
-            let wire = match prepared.given.get(at) {
-                None | Some(0) => parameter::wire_type(target),
-                Some(oid) => Type::from_oid(*oid).unwrap_or(Type::UNKNOWN),
+            let given = prepared.given(at);
+            let target = plan.as_ref().and_then(|plan| plan.parameter(at, given.is_some()));
+            let wire = match given {
+                None => parameter::wire_type(target),
+                Some(oid) => Type::from_oid(oid).unwrap_or(Type::UNKNOWN),
             };
             values.push(parameter::decode(at + 1, bytes, formats.binary(at), &wire, target)?);
         }
@@ -555,14 +556,12 @@ impl Connection {
         };
         let out = &mut self.client.output;
         if kind == b'S' {
-            let parameters = plan.as_ref().map_or(&[][..], |plan| &plan.parameters);
+            let count = plan.as_ref().map_or(0, |plan| plan.parameters.len());
+            let type_of = |at| plan.as_ref().and_then(|plan| plan.parameter(at, false));
             message::put(out, b't', |out| {
-                out.put_i16(parameters.len() as i16);
-                for (at, kind) in parameters.iter().enumerate() {
-                    match prepared.given.get(at) {
-                        None | Some(0) => out.put_u32(parameter::wire_type(kind.as_ref()).oid()),
-                        Some(oid) => out.put_u32(*oid),
-                    }
+                out.put_i16(count as i16);
+                for at in 0..count {
+                    out.put_u32(prepared.given(at).unwrap_or_else(|| parameter::wire_type(type_of(at)).oid()));
                 }
             });
         }

@@ -23,6 +23,11 @@ pub(super) struct PreparedStatement {
 }
 
 impl PreparedStatement {
+    /// Returns the parameter type that the client gave, if it gave one.
+    pub(super) fn given(&self, at: usize) -> Option<u32> {
+        self.given.get(at).copied().filter(|oid| *oid != 0)
+    }
+
     /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let plan = self.plan.as_ref().map_or(4_096 + self.footprint.tree_bytes, |plan| plan.weight);

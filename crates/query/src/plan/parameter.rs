@@ -46,6 +46,43 @@ pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryEr
     Ok(types)
 }
 
+/// Returns the types to which parameters of no other type are cast, as by `$1::int`: those of a client that names none.
+pub(crate) fn cast_types(plan: &LogicalPlan, known: &[Option<DataType>]) -> Result<Vec<Option<DataType>>, QueryError> {
+    let mut types = vec![None; known.len()];
+    let mut wrong = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Plain::Cast(cast) = expr
+                    && let Plain::Placeholder(parameter) = cast.expr.as_ref()
+                    && !constant::is_text(&parameter.id)
+                    && is_given_as(cast.field.data_type())
+                {
+                    match number(&parameter.id) {
+                        Ok(number) if known.get(number - 1).is_some_and(Option::is_none) => {
+                            types[number - 1].get_or_insert_with(|| cast.field.data_type().clone());
+                        }
+                        Ok(_) => {}
+                        Err(error) => wrong = Some(error),
+                    }
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    wrong.map_or(Ok(types), Err)
+}
+
+/// Reports whether clients give values of a type in a form that [`decode`] reads.
+fn is_given_as(kind: &DataType) -> bool {
+    match kind {
+        DataType::Boolean | DataType::Int16 | DataType::Int32 | DataType::Int64 => true,
+        DataType::Float32 | DataType::Float64 | DataType::Utf8 | DataType::Timestamp(..) => true,
+        DataType::List(element) => !element.data_type().is_nested() && is_given_as(element.data_type()),
+        _ => false,
+    }
+}
+
 /// Returns the parameters in which elements are looked up, as by `x = any($1)`, with the types of arrays of what is
 /// looked up.
 fn arrays(plan: &LogicalPlan) -> Result<Vec<(String, DataType)>, QueryError> {

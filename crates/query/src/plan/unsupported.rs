@@ -1,5 +1,6 @@
 //! Statements that DataFusion would answer wrongly. They are rejected instead.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -39,26 +40,22 @@ pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryErro
 /// Checks a plan.
 ///
 /// # Errors
-/// If it aggregates the same distinct values in several orders, of which only one would be used.
+/// If aggregates of distinct values order by one expression in both directions, of which only one would be used.
 pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<(), QueryError> {
-    let mut found = false;
+    let mut conflict = false;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Aggregate(aggregate) = node {
-            let ordered: Vec<&AggregateFunction> = aggregate
-                .aggr_expr
-                .iter()
-                .filter_map(distinct)
-                .filter(|call| !call.params.order_by.is_empty())
-                .collect();
-            found |= ordered.windows(2).any(|pair| {
-                let [one, other] = pair else { return false };
-                one.params.order_by != other.params.order_by
-            });
+            let mut directions = HashMap::new();
+            let sorts = aggregate.aggr_expr.iter().filter_map(distinct).flat_map(|call| &call.params.order_by);
+            for sort in sorts {
+                let direction = (sort.asc, sort.nulls_first);
+                conflict |= *directions.entry(&sort.expr).or_insert(direction) != direction;
+            }
         }
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        Ok(if conflict { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
-    if found {
-        let text = "aggregates of distinct values in different orders are not supported in one query";
+    if conflict {
+        let text = "aggregates of distinct values in opposite orders are not supported in one query";
         return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
             .with_hint("Write each of them as a subquery of its own."));
     }

@@ -19,11 +19,16 @@ const STEPS_MIN: u64 = 10_000;
 /// Additional tries allowed for each token.
 const STEPS_PER_TOKEN: u64 = 40;
 
+/// Number of comparisons by `IS DISTINCT FROM` in a statement.
+const COPIES_MAX: u32 = 500;
+
 /// Dialect of one parser.
 #[derive(Debug)]
 pub(crate) struct BoundedDialect {
     postgres: PostgreSqlDialect,
     left: Cell<u64>,
+    /// Number of comparisons by `IS DISTINCT FROM` that are left.
+    copies: Cell<u32>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -31,7 +36,12 @@ impl BoundedDialect {
     /// Creates the dialect for a statement with this number of tokens. Raising the flag stops parsing, too.
     pub(crate) fn new(tokens: usize, stopped: Arc<AtomicBool>) -> BoundedDialect {
         let steps = STEPS_MIN + STEPS_PER_TOKEN * tokens as u64;
-        BoundedDialect { postgres: PostgreSqlDialect {}, left: Cell::new(steps), stopped }
+        BoundedDialect {
+            postgres: PostgreSqlDialect {},
+            left: Cell::new(steps),
+            copies: Cell::new(COPIES_MAX),
+            stopped,
+        }
     }
 
     /// Reports whether the parser reached the limit or was stopped.
@@ -92,6 +102,11 @@ impl Dialect for BoundedDialect {
         } else {
             return None;
         };
+        // Each copies its left side, which could be all that is before it.
+        match self.copies.get() {
+            0 => return Some(Err(ParserError::RecursionLimitExceeded)),
+            copies => self.copies.set(copies - 1),
+        }
         let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
         let build = if negated { Expr::IsNotDistinctFrom } else { Expr::IsDistinctFrom };
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))

@@ -134,6 +134,16 @@ async fn arrays_are_parameters() {
         .unwrap();
     let row = client.query_one(&statement, &[&vec![Some(1.5), None]]).await.unwrap();
     assert_eq!((row.get::<_, Vec<Option<f64>>>(0), row.get::<_, i64>(1)), (vec![Some(1.5), None], 2));
+    let cast = "select $1::int, $2::float8[], $3::timestamptz, $4::text";
+    let statement = client.prepare(cast).await.unwrap();
+    let kinds = [Type::INT4, Type::FLOAT8_ARRAY, Type::TIMESTAMPTZ, Type::TEXT];
+    assert_eq!(statement.params(), kinds);
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_132_800);
+    let row = client.query_one(&statement, &[&7, &vec![1.5, -0.0], &time, &"x"]).await.unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, Vec<f64>>(1)), (7, vec![1.5, -0.0]));
+    assert_eq!((row.get::<_, std::time::SystemTime>(2), row.get::<_, &str>(3)), (time, "x"));
+    let rounded = client.prepare_typed("select $1::int", &[Type::FLOAT8]).await.unwrap();
+    assert_eq!(client.query_one(&rounded, &[&2.7]).await.unwrap().get::<_, i32>(0), 3);
     // Elements that could be read as something else are in quotes.
     let sql = "select array_agg(s order by n) from (values (1, 'a'), (2, '{1,2}'), (3, ''), (4, 'nuLL'), (5, 'x,y'), \
                (6, null), (7, 'q\"z\\'), (8, ' b')) v(n, s)";

@@ -264,6 +264,11 @@ async fn operators_bind_as_in_postgresql() {
     ] {
         assert_eq!(state_of(&client, sql).await, "0A000", "{sql}");
     }
+    let columns = "select array_agg(distinct a order by a), array_agg(distinct b order by b desc) from \
+                   (values (1, 9), (3, 7)) v(a, b)";
+    assert_eq!(texts(&client, columns).await, [crate::cells(["{1,3}", "{9,7}"])]);
+    let long = format!("select 1{}", " is distinct from 2 is null".repeat(501));
+    assert_eq!(state_of(&client, &long).await, "54001");
     let both = "select array_agg(distinct k order by k), string_agg(distinct k::text, ',') from (values (3), (1)) v(k)";
     assert_eq!(texts(&client, both).await.len(), 1);
     let rows =
