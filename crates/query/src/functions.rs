@@ -13,9 +13,11 @@ pub(crate) mod zero;
 
 use datafusion::arrow::array::{Array, BooleanArray};
 use datafusion::arrow::buffer::NullBuffer;
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
 
 use crate::functions::large::LargeCalls;
 
@@ -28,6 +30,22 @@ pub(crate) fn bound(state: &mut SessionState, large: &LargeCalls) -> Result<()> 
     growth::bound_functions(state, large)?;
     integer::check_integers(state)?;
     float::keep_one_nan(state)
+}
+
+/// Rewrites the expressions of a node, whose columns keep their names.
+///
+/// # Errors
+/// If an expression cannot be rewritten.
+fn map_named(
+    node: LogicalPlan,
+    mut rewrite: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    node.map_expressions(|expr| {
+        let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
+        let rewritten = rewrite(expr)?;
+        Ok(if is_set { rewritten } else { rewritten.update_data(|expr| name.restore(expr)) })
+    })
 }
 
 /// Returns the result of a call for one row as a constant.

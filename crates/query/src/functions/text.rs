@@ -14,7 +14,6 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -24,6 +23,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::{QueryError, sqlstate};
 use crate::functions::float::array_with_one_nan;
+use crate::functions::map_named;
 use crate::functions::round::{rounded, rounds};
 use crate::functions::time::{as_in_postgres, is_of_postgres};
 use crate::functions::zero::{compares, with_one_zero_compared};
@@ -44,12 +44,7 @@ impl AnalyzerRule for CheckCasts {
             if let LogicalPlan::TableScan(scan) = &node {
                 schema.merge(&scan.projected_schema);
             }
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
-                let checked = with_checked_casts(expr, &schema)?;
-                Ok(if is_set { checked } else { checked.update_data(|expr| name.restore(expr)) })
-            })
+            map_named(node, |expr| with_checked_casts(expr, &schema))
         })
         .data()
     }

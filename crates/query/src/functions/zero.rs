@@ -5,19 +5,21 @@
 //! and get values with 0 for −0. So do the keys by which rows are ordered, windows are partitioned, and aggregates of
 //! distinct values tell them apart.
 
+use std::collections::HashSet;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InList, Sort};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Case, Distinct, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use super::float::with_one_zero;
+use super::map_named;
 
 /// Rule that adds the other zero to lists. It must run after constants are evaluated.
 #[derive(Debug)]
@@ -33,12 +35,7 @@ impl OptimizerRule for BothZeros {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let names = NamePreserver::new(&plan);
-        plan.map_expressions(|expr| {
-            let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
-            let rewritten = with_both_zeros(expr)?;
-            Ok(if is_set { rewritten } else { rewritten.update_data(|expr| name.restore(expr)) })
-        })
+        map_named(plan, with_both_zeros)
     }
 }
 
@@ -86,15 +83,10 @@ impl AnalyzerRule for OneZeroInKeys {
                 return Ok(Transformed::no(node));
             }
             let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                if is_order {
-                    return Ok(key(expr, &schema));
-                }
-                let (name, is_set) = (names.save(&expr), matches!(expr, Expr::GroupingSet(_)));
-                let keyed = expr.transform_up(|expr| Ok(with_keys(expr, &schema)))?;
-                Ok(if is_set { keyed } else { keyed.update_data(|expr| name.restore(expr)) })
-            })
+            if is_order {
+                return node.map_expressions(|expr| Ok(key(expr, &schema)));
+            }
+            map_named(node, |expr| expr.transform_up(|expr| Ok(with_keys(expr, &schema))))
         })
         .data()
     }
@@ -114,13 +106,8 @@ fn key(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 
 /// Returns the keys without those that repeat an earlier one, which order nothing.
 fn each_once(sorts: Vec<Sort>) -> Vec<Sort> {
-    let mut kept: Vec<Sort> = Vec::new();
-    for sort in sorts {
-        if !kept.iter().any(|earlier| earlier.expr == sort.expr) {
-            kept.push(sort);
-        }
-    }
-    kept
+    let mut seen = HashSet::new();
+    sorts.into_iter().filter(|sort| seen.insert(sort.expr.clone())).collect()
 }
 
 /// Returns the keys of an order, in which both zeros are one.
