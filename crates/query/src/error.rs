@@ -17,6 +17,8 @@ pub mod sqlstate {
     pub const NUMERIC_OUT_OF_RANGE: &str = "22003";
     /// An invalid time.
     pub const INVALID_DATETIME: &str = "22007";
+    /// A time out of range.
+    pub const DATETIME_OVERFLOW: &str = "22008";
     /// A time zone displacement out of range.
     pub const INVALID_DISPLACEMENT: &str = "22009";
     /// Division by zero.

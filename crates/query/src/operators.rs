@@ -10,3 +10,4 @@ pub(crate) mod narrow;
 pub(crate) mod serial;
 pub(crate) mod sorted;
 pub(crate) mod subquery;
+pub(crate) mod totalled;

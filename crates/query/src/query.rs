@@ -42,6 +42,7 @@ use crate::operators::inlined;
 use crate::operators::membership::CheckMemberships;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
+use crate::operators::totalled::Totalled;
 use crate::plan::names;
 use crate::plan::parameter;
 use crate::plan::planning::Planning;
@@ -101,6 +102,9 @@ pub struct QueryOptions {
     pub statement_timeout: Option<Duration>,
     /// Niceness of the threads that run queries (0 to 19). Threads that serve connections have half of it.
     pub niceness: i32,
+    /// Whether aggregates are computed from the store's statistics where they suffice. Without them every row is read,
+    /// for comparison.
+    pub by_statistics: bool,
 }
 
 impl Default for QueryOptions {
@@ -112,6 +116,7 @@ impl Default for QueryOptions {
             connections_max: 100,
             statement_timeout: None,
             niceness: 10,
+            by_statistics: true,
         }
     }
 }
@@ -280,6 +285,11 @@ fn template(
     functions::bound(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(SerialUnions)];
     rules.extend(state.physical_optimizers().iter().cloned());
+    rules.push(Arc::new(SortedScan));
+    if options.by_statistics {
+        rules.push(Arc::new(Totalled));
+    }
+    rules.push(Arc::new(Cooperation));
     Ok(SessionStateBuilder::new_from_existing(state)
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
@@ -287,8 +297,6 @@ fn template(
         .with_analyzer_rule(Arc::new(OneZeroInKeys))
         .with_analyzer_rule(Arc::new(CheckMemberships))
         .with_optimizer_rule(Arc::new(BothZeros))
-        .with_physical_optimizer_rule(Arc::new(SortedScan))
-        .with_physical_optimizer_rule(Arc::new(Cooperation))
         .build())
 }
 

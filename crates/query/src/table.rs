@@ -2,9 +2,11 @@
 //! pushed down to the scan.
 
 pub(crate) mod column;
+pub(crate) mod condition;
 pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod scan;
+pub(crate) mod totals;
 
 use std::fmt;
 use std::sync::Arc;

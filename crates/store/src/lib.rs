@@ -113,12 +113,14 @@ pub use model::stream::{
 };
 pub use model::value::{CellState, ChannelType, Value};
 pub use read::buckets::{Bucket, Pieces, Reduced};
+pub use read::condition::Condition;
 pub use read::grid::{GRID_MAX, Grid, Resample};
 pub use read::intervals::{Interval, Intervals, Reading};
 pub use read::ordered::{NextFrame, OrderedBatches, OrderedFrame, OrderedFrames, OrderedRun, OrderedRuns, OrderedScan};
 pub use read::request::{ElementRange, Scan};
 pub use read::scan::Scanner;
 pub use read::state::{OwnedValue, StateCell};
+pub use read::totals::{EqualPieces, PieceTotals, Totals, TotalsReader, TotalsRequest};
 pub use read::view::View;
 pub use read::weigh::Weight;
 pub use repair::{LostRange, RepairReport, repair};

@@ -1,6 +1,7 @@
 //! Reading: views, scans, and the values computed from them.
 
 pub(crate) mod buckets;
+pub(crate) mod condition;
 pub(crate) mod elements;
 pub(crate) mod grid;
 pub(crate) mod intervals;
@@ -15,5 +16,6 @@ pub(crate) mod scan;
 pub(crate) mod shared;
 pub(crate) mod state;
 pub(crate) mod stream_view;
+pub(crate) mod totals;
 pub(crate) mod view;
 pub(crate) mod weigh;

@@ -34,6 +34,7 @@ mod sparse;
 mod state;
 mod succession;
 mod threads;
+mod totals;
 mod weighing;
 
 impl kit::Place for FaultDisk {

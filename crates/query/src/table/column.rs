@@ -64,7 +64,7 @@ impl TableColumn {
         match &self.source {
             ColumnSource::Micros(_) => timestamp_type(),
             ColumnSource::Nanos(_) | ColumnSource::Sequence => DataType::Int64,
-            ColumnSource::Tag(_) => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+            ColumnSource::Tag(_) => tag_type(),
             ColumnSource::Channel { channel_type, .. } => arrow_type(*channel_type),
         }
     }
@@ -86,6 +86,11 @@ impl TableColumn {
                 | ColumnSource::Nanos(FrameTime::Time | FrameTime::Receive)
         )
     }
+}
+
+/// Returns the type of tags.
+fn tag_type() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
 }
 
 /// Returns the type of `timestamptz`.
@@ -234,6 +239,17 @@ pub(crate) fn tag_column(tag: &str, streams: &[Arc<Stream>]) -> ArrayRef {
     Arc::new(values)
 }
 
+/// Returns the values of a tag as an Arrow column with rows of one stream.
+pub(crate) fn repeated_tag(stream: &Stream, tag: &str, rows: usize) -> ArrayRef {
+    match stream.key.tag(tag) {
+        None => new_null_array(&tag_type(), rows),
+        Some(value) => Arc::new(DictionaryArray::<Int32Type>::new(
+            Int32Array::from(vec![0; rows]),
+            Arc::new(StringArray::from(vec![value])),
+        )),
+    }
+}
+
 /// Builds the Arrow array of a column for a batch in which `columns[position]` is its channel.
 ///
 /// # Errors
@@ -261,13 +277,7 @@ pub(crate) fn batch_array(
                 Arc::new(Int64Array::new(ScalarBuffer::from(sequence.values.clone()), valid(sequence.valid.as_deref())))
             }
         },
-        ColumnSource::Tag(tag) => match stream.key.tag(tag) {
-            None => new_null_array(&column.data_type(), rows),
-            Some(value) => Arc::new(DictionaryArray::<Int32Type>::new(
-                Int32Array::from(vec![0; rows]),
-                Arc::new(StringArray::from(vec![value])),
-            )),
-        },
+        ColumnSource::Tag(tag) => repeated_tag(stream, tag, rows),
         ColumnSource::Channel { channel_type, .. } => match position {
             None => new_null_array(&arrow_type(*channel_type), rows),
             Some(position) => {

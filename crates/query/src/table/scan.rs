@@ -24,9 +24,15 @@ use strongback_store::{Clock, Stream, View};
 use crate::error::QueryError;
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
+use crate::table::totals::{TotalsScan, WantedTotals};
 
 /// Maximum streams for which each is a separate partition, so that its order can be declared.
 const ORDERED_PARTITIONS_MAX: usize = 16;
+/// Rows that pieces of time must hold on average for their totals to be computed from statistics, and the numbers of
+/// pieces of a stream up to which that does not matter, and beyond which they take too much memory.
+const PIECE_ROWS: i128 = 64;
+const PIECES_SMALL: i128 = 4_096;
+const PIECES_MAX: i128 = 1 << 20;
 
 /// Batches between two yields to the runtime, so that a scan can always be cancelled.
 const BATCHES_BETWEEN_YIELDS: usize = 8;
@@ -98,6 +104,29 @@ impl StoreScan {
 
     fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
         self.partitions.iter().flatten()
+    }
+
+    /// Returns its columns.
+    pub(crate) fn columns(&self) -> &[TableColumn] {
+        &self.columns
+    }
+
+    /// Returns totals of its rows in the place of a partial aggregation with this schema and these properties, or `None`
+    /// if it does not read all rows, or if pieces hold so few that statistics do not help.
+    pub(crate) fn totals(&self, wanted: WantedTotals, of: (SchemaRef, Arc<PlanProperties>)) -> Option<TotalsScan> {
+        let has_few = |stream: &Arc<Stream>| {
+            wanted.pieces.is_none_or(|pieces| {
+                let Some((first, last)) = self.view.time_range(stream.id) else { return true };
+                let (first, last) = (first.max(self.time.start), last.min(self.time.end));
+                let pieces = pieces.piece_of(last) - pieces.piece_of(first);
+                let rows = i128::from(self.view.next_row(stream.id));
+                pieces <= PIECES_MAX && pieces <= PIECES_SMALL.max(rows / PIECE_ROWS)
+            })
+        };
+        // Totals come stream by stream.
+        let is_merged = self.order.is_some() && self.partitions.iter().any(|streams| streams.len() > 1);
+        let is_better = self.fetch.is_none() && !is_merged && self.streams().all(has_few);
+        is_better.then(|| TotalsScan::new(self.view.clone(), self.partitions.clone(), self.time.clone(), wanted, of))
     }
 }
 

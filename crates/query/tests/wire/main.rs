@@ -27,6 +27,7 @@ mod hostile;
 mod integers;
 mod names;
 mod order;
+mod totals;
 mod values;
 
 /// As in the program: memory is measured.
@@ -109,6 +110,15 @@ impl Fixture {
         let store_options = StoreOptions { log_bytes: 8 << 20, ..StoreOptions::default() };
         let store = Store::open(dir.path(), store_options, now_ns()).unwrap();
         let query = Query::new(store.clone(), Arc::new(Rows), options).unwrap();
+        Self::serving(store, query, auth, dir).await
+    }
+
+    /// Another engine over the same store.
+    async fn beside(&self, query: Query, auth: PgAuth) -> Fixture {
+        Self::serving(self.store.clone(), query, auth, tempfile::tempdir().unwrap()).await
+    }
+
+    async fn serving(store: Store, query: Query, auth: PgAuth, dir: TempDir) -> Fixture {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -357,7 +357,7 @@ impl<'a> Value<'a> {
 
     /// Returns the value of an integer or a truth value, or `None` for other types.
     #[inline]
-    fn as_integer(&self) -> Option<i128> {
+    pub(crate) fn as_integer(&self) -> Option<i128> {
         Some(match *self {
             Value::Bool(v) => v.into(),
             Value::I8(v) => v.into(),

@@ -30,7 +30,7 @@ fn grown(step: usize) -> StreamSpec {
 }
 
 /// A store with one segment of blocks that ascend in time; with `late`, of some that do not.
-fn fed(disk: &FaultDisk, seed: u64, late: bool) -> (Store, StreamId, i64) {
+pub(super) fn fed(disk: &FaultDisk, seed: u64, late: bool) -> (Store, StreamId, i64) {
     let options = StoreOptions {
         log_bytes: 1 << 20,
         segment_bytes: 1 << 20,

@@ -1,0 +1,533 @@
+//! Totals of channels within pieces of time: rows, values, extremes and sums.
+//!
+//! A block that lies in one piece contributes its statistics, and in a segment with statistics pyramids many blocks in
+//! one piece are one node. Only blocks at the edges of pieces are decoded. Counts, extremes and sums of integers are
+//! exact however they are found. Sums of floats are compensated: within a block by the encoder, and over blocks by
+//! [`LargeSum`]; in what order numbers are added, and so the last bits, depends on the blocks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use crate::codec::stats::{ColumnStatistics, Sum};
+use crate::model::batch::{Batch, Column, ColumnValues};
+use crate::model::large_sum::LargeSum;
+use crate::model::refusal::ScanError;
+use crate::model::stream::{ChannelIndex, StreamId};
+use crate::model::value::{CellState, ChannelType, Value};
+use crate::read::condition::{Condition, Fulfilled};
+use crate::read::pyramid::Pyramid;
+use crate::read::request::Scan;
+use crate::read::scan::Scanner;
+use crate::read::stream_view::StreamView;
+use crate::read::view::View;
+use crate::segment::directory::{BlockRef, Segment};
+use crate::segment::pyramid::FAN;
+
+/// Blocks whose statistics are read in one step.
+const STEP_BLOCKS: usize = 64;
+/// Rows that are decoded in one step, beyond the last batch.
+const STEP_ROWS: usize = 1 << 16;
+
+/// Pieces of time of equal length, without end in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EqualPieces {
+    /// Start of piece 0, nanoseconds since 1970 UTC.
+    pub origin: i64,
+    /// Length of each piece in nanoseconds, at least 1.
+    pub width_ns: u64,
+}
+
+impl EqualPieces {
+    /// Returns the number of the piece that contains a time.
+    pub fn piece_of(&self, time: i64) -> i128 {
+        (i128::from(time) - i128::from(self.origin)).div_euclid(self.width_ns.max(1).into())
+    }
+
+    /// Returns the start of a piece, nanoseconds since 1970 UTC.
+    pub fn start_of(&self, piece: i128) -> i128 {
+        i128::from(self.origin) + piece * i128::from(self.width_ns.max(1))
+    }
+}
+
+/// Request of totals.
+#[derive(Clone, Debug)]
+pub struct TotalsRequest {
+    /// Stream to read.
+    pub stream: StreamId,
+    /// `time` from (inclusive) to (exclusive), nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Channels of which totals are wanted.
+    pub columns: Vec<ChannelIndex>,
+    /// Conditions that all must hold for a frame to be counted.
+    pub conditions: Vec<Condition>,
+    /// Pieces that have totals of their own; `None`: all is one piece, with number 0.
+    pub pieces: Option<EqualPieces>,
+    /// Whether statistics are used. Without them every block is decoded, for comparison.
+    pub by_statistics: bool,
+}
+
+/// Totals of one channel within a piece.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Number of values, including NaN.
+    pub values: u64,
+    /// Number of values that are NaN.
+    pub nans: u64,
+    /// Smallest value except NaN, the first of equals; `None` if there is none, or for truth values and texts.
+    pub min: Option<Value<'static>>,
+    /// Largest value except NaN, like `min`.
+    pub max: Option<Value<'static>>,
+    /// Sum of integers.
+    integers: i128,
+    /// Sum of the finite floats.
+    floats: LargeSum,
+    /// Whether one of the values is −∞, and ∞.
+    infinite: (bool, bool),
+}
+
+impl Totals {
+    /// Returns the sum of a channel of integers.
+    pub fn integer_sum(&self) -> i128 {
+        self.integers
+    }
+
+    /// Returns the sum of a channel of numbers: compensated for floats, with NaN and infinities as IEEE 754 adds them.
+    pub fn float_sum(&self) -> f64 {
+        match self.infinite {
+            _ if self.nans > 0 => f64::NAN,
+            (true, true) => f64::NAN,
+            (true, false) => f64::NEG_INFINITY,
+            (false, true) => f64::INFINITY,
+            (false, false) => self.integers as f64 + self.floats.value(),
+        }
+    }
+
+    fn enclose(&mut self, min: Value<'static>, max: Value<'static>) {
+        if self.min.as_ref().is_none_or(|least| min.is_less(least)) {
+            self.min = Some(min);
+        }
+        if self.max.as_ref().is_none_or(|most| most.is_less(&max)) {
+            self.max = Some(max);
+        }
+        self.infinite.0 |= min.as_f64() == Some(f64::NEG_INFINITY);
+        self.infinite.1 |= max.as_f64() == Some(f64::INFINITY);
+    }
+
+    fn join(&mut self, block: &Joined) {
+        self.values += block.values;
+        self.nans += block.nans;
+        if let Some((min, max)) = block.range {
+            self.enclose(min, max);
+        }
+        match block.sum {
+            None => {}
+            Some(Sum::Integer(sum)) => self.integers += sum,
+            Some(Sum::Float(sum)) => self.floats.add(sum),
+        }
+    }
+
+    /// Adds the cells of some rows, or of those among them that are to be kept.
+    fn add(&mut self, column: &Column, rows: Range<usize>, keep: Option<&[bool]>) {
+        let (states, start) = (column.states.as_deref(), rows.start);
+        let is_value = |row: usize| {
+            keep.is_none_or(|keep| keep[row - start]) && states.is_none_or(|states| states[row] == CellState::Value)
+        };
+        macro_rules! integers {
+            ($variant:ident, $values:expr) => {{
+                let mut range = None;
+                for row in rows.filter(|row| is_value(*row)) {
+                    let value = $values[row];
+                    self.values += 1;
+                    self.integers += i128::from(value);
+                    let (min, max) = range.get_or_insert((value, value));
+                    if value < *min {
+                        *min = value;
+                    }
+                    if value > *max {
+                        *max = value;
+                    }
+                }
+                range.map(|(min, max)| (Value::$variant(min), Value::$variant(max)))
+            }};
+        }
+        macro_rules! floats {
+            ($variant:ident, $values:expr) => {{
+                let mut range = None;
+                for row in rows.filter(|row| is_value(*row)) {
+                    let value = $values[row];
+                    self.values += 1;
+                    if value.is_nan() {
+                        self.nans += 1;
+                        continue;
+                    }
+                    if value.is_finite() {
+                        self.floats.add(value.into());
+                    }
+                    let (min, max) = range.get_or_insert((value, value));
+                    if value < *min {
+                        *min = value;
+                    }
+                    if value > *max {
+                        *max = value;
+                    }
+                }
+                range.map(|(min, max)| (Value::$variant(min), Value::$variant(max)))
+            }};
+        }
+        let range = match &column.values {
+            ColumnValues::I8(v) => integers!(I8, v),
+            ColumnValues::I16(v) => integers!(I16, v),
+            ColumnValues::I32(v) => integers!(I32, v),
+            ColumnValues::I64(v) => integers!(I64, v),
+            ColumnValues::U8(v) => integers!(U8, v),
+            ColumnValues::U16(v) => integers!(U16, v),
+            ColumnValues::U32(v) => integers!(U32, v),
+            ColumnValues::U64(v) => integers!(U64, v),
+            ColumnValues::F32(v) => floats!(F32, v),
+            ColumnValues::F64(v) => floats!(F64, v),
+            ColumnValues::Bool(_) | ColumnValues::String { .. } | ColumnValues::Array { .. } => {
+                self.values += rows.filter(|row| is_value(*row)).count() as u64;
+                None
+            }
+        };
+        if let Some((min, max)) = range {
+            self.enclose(min, max);
+        }
+    }
+}
+
+/// Statistics of a block or of more, in a channel's type.
+struct Joined {
+    values: u64,
+    nans: u64,
+    range: Option<(Value<'static>, Value<'static>)>,
+    sum: Option<Sum>,
+}
+
+impl Joined {
+    /// Converts statistics, or returns `None` if the values themselves are needed: one that does not fit the type, or a
+    /// sum that overflowed.
+    fn of(found: &ColumnStatistics, kind: ChannelType) -> Option<Joined> {
+        let (values, nans) = (found.values(), found.nans);
+        if !kind.is_scalar() || kind == ChannelType::Bool {
+            return Some(Joined { values, nans, range: None, sum: None });
+        }
+        let range = match found.min.zip(found.max) {
+            Some((min, max)) => Some((min.value.convert(kind)?, max.value.convert(kind)?)),
+            None => None,
+        };
+        let sum = match found.sum {
+            // Of a channel that was widened since.
+            Some(Sum::Integer(sum)) if kind.is_float() => Some(Sum::Float(sum as f64)),
+            Some(Sum::Float(sum)) if !sum.is_finite() => return None,
+            sum => sum,
+        };
+        Some(Joined { values, nans, range, sum })
+    }
+}
+
+/// Totals of a piece.
+#[derive(Clone, Debug, Default)]
+pub struct PieceTotals {
+    /// Number of frames.
+    pub rows: u64,
+    /// Totals of each requested channel.
+    pub columns: Vec<Totals>,
+}
+
+/// Work to be done in a segment, the next last.
+enum Work {
+    Node(usize, usize),
+    Block(BlockRef),
+}
+
+/// A segment that is being read.
+struct OpenSegment {
+    segment: Arc<Segment>,
+    /// Pyramids of the channels that are read, if each has one.
+    pyramids: Vec<Pyramid>,
+    work: Vec<Work>,
+}
+
+/// Computes totals, step by step.
+pub struct TotalsReader {
+    view: View,
+    stream: Option<Arc<StreamView>>,
+    request: TotalsRequest,
+    /// Requested channels, and then those of the conditions.
+    channels: Vec<ChannelIndex>,
+    /// Types of these channels.
+    kinds: Vec<ChannelType>,
+    segments: VecDeque<Arc<Segment>>,
+    current: Option<OpenSegment>,
+    /// Rows that are not in segments.
+    open: Option<Scanner>,
+    pieces: BTreeMap<i128, PieceTotals>,
+    /// Rows that were decoded.
+    decoded_rows: u64,
+}
+
+impl View {
+    /// Prepares totals of a stream. Channels that the stream does not have in this view have no values.
+    pub fn totals(&self, request: TotalsRequest) -> TotalsReader {
+        let stream = self.stream(request.stream).filter(|_| !request.time.is_empty());
+        let mut channels = request.columns.clone();
+        channels.extend(request.conditions.iter().map(|condition| condition.channel));
+        let layout = stream.as_ref().map_or(&[][..], |stream| stream.stream.layout.channels.as_slice());
+        let known = |channel: &ChannelIndex| layout.get(channel.0 as usize);
+        let kinds = channels.iter().map(|channel| known(channel).map_or(ChannelType::Bool, |c| c.channel_type));
+        let kinds = kinds.collect();
+        // A channel that the stream lacks has no value that could fulfil a condition.
+        let can_hold = request.conditions.iter().all(|condition| known(&condition.channel).is_some());
+        let stream = stream.filter(|_| can_hold);
+        let segments = stream.iter().flat_map(|stream| stream.segments(request.time.start, request.time.end - 1));
+        let open = stream.as_ref().map(|stream| {
+            let (time, rows) = (request.time.clone(), stream.open.first_row..u64::MAX);
+            self.scan(Scan { time, rows, ..Scan::all(request.stream, channels.clone()) })
+        });
+        TotalsReader {
+            view: self.clone(),
+            channels,
+            kinds,
+            segments: segments.collect(),
+            current: None,
+            open,
+            pieces: BTreeMap::new(),
+            decoded_rows: 0,
+            stream,
+            request,
+        }
+    }
+}
+
+impl TotalsReader {
+    /// Works on for about a millisecond. Returns whether more is to be done.
+    ///
+    /// # Errors
+    /// As for a scan.
+    pub fn step(&mut self) -> Result<bool, ScanError> {
+        let Some(stream) = self.stream.clone() else { return Ok(false) };
+        self.view.check_age()?;
+        let until = self.decoded_rows + STEP_ROWS as u64;
+        for _ in 0..STEP_BLOCKS {
+            if self.current.is_none() {
+                self.current = self.next_segment(&stream)?;
+            }
+            let Some(current) = &mut self.current else { break };
+            let Some(work) = current.work.pop() else {
+                self.current = None;
+                continue;
+            };
+            match work {
+                Work::Node(level, node) => self.take_node(level, node)?,
+                Work::Block(block) => self.take_block(&stream, &block)?,
+            }
+            if self.decoded_rows >= until {
+                return Ok(true);
+            }
+        }
+        if self.current.is_some() || !self.segments.is_empty() {
+            return Ok(true);
+        }
+        let Some(mut open) = self.open.take() else { return Ok(false) };
+        while let Some(batch) = open.next() {
+            self.add(&batch?);
+            if self.decoded_rows >= until {
+                self.open = Some(open);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the number of pieces so far.
+    pub fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Returns the number of rows that were decoded so far.
+    pub fn decoded_rows(&self) -> u64 {
+        self.decoded_rows
+    }
+
+    /// Returns the totals of the pieces that have any row, by their numbers, once [`TotalsReader::step`] returned false.
+    pub fn finish(self) -> impl ExactSizeIterator<Item = (i128, PieceTotals)> {
+        self.pieces.into_iter()
+    }
+
+    /// Opens the next segment that has blocks of the stream.
+    fn next_segment(&mut self, stream: &StreamView) -> Result<Option<OpenSegment>, ScanError> {
+        let shared = self.view.shared().clone();
+        while let Some(segment) = self.segments.pop_front() {
+            let blocks = stream.blocks(&segment, &shared)?;
+            let mut pyramids = Vec::new();
+            if self.request.by_statistics {
+                for column in &self.channels {
+                    let channel = (self.request.stream.0, column.0 as usize);
+                    let Some(pyramid) = Pyramid::of(&segment, channel, &blocks, &shared.residents)? else { break };
+                    pyramids.push(pyramid);
+                }
+            }
+            let work: Vec<Work> = match pyramids.first() {
+                Some(first) if pyramids.len() == self.channels.len() => {
+                    let top = first.levels() - 1;
+                    (0..first.nodes(top)).rev().map(|node| Work::Node(top, node)).collect()
+                }
+                _ => {
+                    pyramids.clear();
+                    let time = &self.request.time;
+                    let within = |block: &BlockRef| block.time.0 < time.end && block.time.1 >= time.start;
+                    blocks.into_iter().rev().filter(within).map(Work::Block).collect()
+                }
+            };
+            if !work.is_empty() {
+                return Ok(Some(OpenSegment { segment, pyramids, work }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the number of the piece that contains a time.
+    fn piece_of(&self, time: i64) -> i128 {
+        self.request.pieces.map_or(0, |pieces| pieces.piece_of(time))
+    }
+
+    /// Returns the times of a piece.
+    fn times_of(&self, piece: i128) -> RangeInclusive<i64> {
+        let Some(pieces) = self.request.pieces else { return i64::MIN..=i64::MAX };
+        let clamped = |time: i128| time.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        clamped(pieces.start_of(piece))..=clamped(pieces.start_of(piece + 1) - 1)
+    }
+
+    /// Returns the piece that contains all times from `first` to `last`, if all are requested.
+    fn within(&self, (first, last): (i64, i64)) -> Option<i128> {
+        let (time, piece) = (&self.request.time, self.piece_of(first));
+        (time.contains(&first) && time.contains(&last) && piece == self.piece_of(last)).then_some(piece)
+    }
+
+    fn piece(&mut self, piece: i128) -> &mut PieceTotals {
+        let columns = self.request.columns.len();
+        self.pieces.entry(piece).or_insert_with(|| PieceTotals { rows: 0, columns: vec![Totals::default(); columns] })
+    }
+
+    /// Takes `rows` frames by their statistics: adds them to the piece that contains all, or passes them over if none is
+    /// to be counted. Returns false if their values are needed.
+    fn take_statistics(&mut self, piece: Option<i128>, rows: u64, found: &[ColumnStatistics]) -> bool {
+        let joined: Option<Vec<Joined>> =
+            found.iter().zip(&self.kinds).map(|(found, kind)| Joined::of(found, *kind)).collect();
+        let Some(joined) = joined else { return false };
+        let (columns, conditions) = joined.split_at(self.request.columns.len());
+        let fulfilled = self
+            .request
+            .conditions
+            .iter()
+            .zip(conditions)
+            .map(|(condition, of)| condition.of_statistics(rows, (of.values, of.nans), of.range.as_ref()));
+        match (fulfilled.fold(Fulfilled::All, Fulfilled::and), piece) {
+            (Fulfilled::None, _) => true,
+            (Fulfilled::All, Some(piece)) => {
+                let totals = self.piece(piece);
+                totals.rows += rows;
+                totals.columns.iter_mut().zip(columns).for_each(|(totals, joined)| totals.join(joined));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports whether statistics of frames with these times can help.
+    fn asks_statistics(&self, piece: Option<i128>) -> bool {
+        self.request.by_statistics && (piece.is_some() || !self.request.conditions.is_empty())
+    }
+
+    /// Adds the blocks that a node covers, or leaves the nodes below it to be done next.
+    fn take_node(&mut self, level: usize, node: usize) -> Result<(), ScanError> {
+        let shared = self.view.shared().clone();
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let Some(first) = current.pyramids.first() else { return Ok(()) };
+        let blocks = first.blocks_of(level, node);
+        let Some(time) = first.time_of(&blocks) else { return Ok(()) };
+        if time.0 >= self.request.time.end || time.1 < self.request.time.start {
+            return Ok(());
+        }
+        let piece = self.within(time);
+        if self.asks_statistics(piece)
+            && let Some(current) = &mut self.current
+        {
+            let mut found = Vec::with_capacity(current.pyramids.len());
+            for pyramid in &mut current.pyramids {
+                let Some(node) = pyramid.node(level, node, &shared.residents)? else { break };
+                found.push(node.statistics.clone());
+            }
+            let rows = current.pyramids[0].blocks[blocks.clone()].iter().map(|block| u64::from(block.rows)).sum();
+            if found.len() == current.pyramids.len() && self.take_statistics(piece, rows, &found) {
+                return Ok(());
+            }
+        }
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let first = &current.pyramids[0];
+        if level == 0 {
+            let block = first.blocks[blocks.start];
+            current.work.push(Work::Block(block));
+        } else {
+            let below = node * FAN..((node + 1) * FAN).min(first.nodes(level - 1));
+            current.work.extend(below.rev().map(|below| Work::Node(level - 1, below)));
+        }
+        Ok(())
+    }
+
+    fn take_block(&mut self, stream: &StreamView, block: &BlockRef) -> Result<(), ScanError> {
+        let Some(segment) = self.current.as_ref().map(|current| current.segment.clone()) else { return Ok(()) };
+        let shared = self.view.shared().clone();
+        let piece = self.within(block.time);
+        if self.asks_statistics(piece) {
+            let found = match self.channels.is_empty() {
+                // The directory knows the rows.
+                true => Some(Vec::new()),
+                false => stream.ask(&segment, block, &shared, |read| {
+                    let each = self.channels.iter().map(|channel| read.statistics_of(channel.0.into()));
+                    each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
+                })?,
+            };
+            if let Some(found) = found
+                && self.take_statistics(piece, block.rows.into(), &found)
+            {
+                return Ok(());
+            }
+        }
+        let batch = stream.read(&segment, block, &self.channels, &shared)?;
+        self.add(&batch);
+        Ok(())
+    }
+
+    /// Adds the rows of a batch that are to be counted, adjacent ones of one piece together.
+    fn add(&mut self, batch: &Batch) {
+        self.decoded_rows += batch.len() as u64;
+        let time = self.request.time.clone();
+        let (columns, conditions) = batch.columns.split_at(self.request.columns.len().min(batch.columns.len()));
+        let mut keep: Vec<bool> = (0..batch.len()).map(|row| time.contains(&batch.time(row))).collect();
+        self.request.conditions.iter().zip(conditions).for_each(|(condition, of)| condition.of_cells(of, &mut keep));
+        let all = keep.iter().all(|keep| *keep);
+        let mut row = 0;
+        while row < batch.len() {
+            let piece = self.piece_of(batch.time(row));
+            let times = self.times_of(piece);
+            let is_other = |at: &usize| !times.contains(&batch.time(*at));
+            let end = (row + 1..batch.len()).find(is_other).unwrap_or(batch.len());
+            let (rows, start) = (row..end, row);
+            row = end;
+            let kept = match all {
+                true => rows.len(),
+                false => keep[rows.clone()].iter().filter(|keep| **keep).count(),
+            };
+            if kept == 0 {
+                continue;
+            }
+            let keep = (kept < rows.len()).then(|| &keep[start..end]);
+            let totals = self.piece(piece);
+            totals.rows += kept as u64;
+            totals.columns.iter_mut().zip(columns).for_each(|(totals, column)| totals.add(column, rows.clone(), keep));
+        }
+    }
+}
