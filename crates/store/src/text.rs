@@ -258,7 +258,7 @@ fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, (stream, gap): (&str,
     }
     if lead.time_ns {
         separate(out);
-        let _ = write!(out, "{time_ns}");
+        out.push_str(itoa::Buffer::new().format(time_ns));
     }
     if lead.stream {
         separate(out);
@@ -277,7 +277,23 @@ fn blank(out: &mut String, columns: usize) {
 /// Appends an instant in RFC 3339, UTC, with all nine fractional digits.
 pub fn put_time(out: &mut String, time_ns: i64) {
     let time = CivilTime::of(time_ns);
-    let _ = write!(out, "{time}.{:09}Z", time.nanosecond);
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    let fields = [
+        (0..4, time.date.year),
+        (5..7, time.date.month),
+        (8..10, time.date.day),
+        (11..13, time.hour),
+        (14..16, time.minute),
+        (17..19, time.second),
+        (20..29, time.nanosecond),
+    ];
+    for (digits, mut number) in fields {
+        for digit in text[digits].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+    }
+    out.push_str(str::from_utf8(&text).unwrap_or_default());
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 use ::parquet::arrow::ArrowWriter;
-use ::parquet::basic::Compression;
+use ::parquet::basic::{Compression, Encoding};
 use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::WriterProperties;
+use ::parquet::schema::types::ColumnPath;
 use datafusion::arrow::array::{
-    ArrayRef, BooleanBuilder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder,
-    ListArray, RecordBatch, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder, UInt8Builder,
-    UInt16Builder, UInt32Builder, UInt64Builder,
+    ArrayRef, BooleanBuilder, DictionaryArray, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder,
+    Int64Builder, ListArray, PrimitiveArray, RecordBatch, StringArray, StringBuilder, TimestampNanosecondBuilder,
+    UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
@@ -51,7 +52,9 @@ pub(super) struct ParquetRows {
     sink: Sink,
     schema: SchemaRef,
     times: TimestampNanosecondBuilder,
-    streams: StringDictionaryBuilder<Int32Type>,
+    /// Names of streams, and for each row the index of its stream.
+    names: Arc<StringArray>,
+    streams: Vec<i32>,
     gaps: StringBuilder,
     channels: Vec<Builder>,
     /// Number of rows in the builders.
@@ -89,8 +92,12 @@ impl ParquetRows {
         }
         let schema = Arc::new(Schema::new(fields));
         let about = KeyValue::new("strongback.channels".to_owned(), columns.describe());
+        // No two times are alike, so a dictionary of them is in vain.
+        let time = ColumnPath::from("time");
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
+            .set_column_dictionary_enabled(time.clone(), false)
+            .set_column_encoding(time, Encoding::DELTA_BINARY_PACKED)
             .set_key_value_metadata(Some(vec![about]))
             .build();
         let sink = Sink::default();
@@ -100,7 +107,9 @@ impl ParquetRows {
             sink,
             schema,
             times: TimestampNanosecondBuilder::new().with_timezone("UTC"),
-            streams: StringDictionaryBuilder::new(),
+            // The last name is that of rows that concern all streams.
+            names: Arc::new(columns.streams.iter().map(|of| Some(of.name.as_str())).chain([Some("")]).collect()),
+            streams: Vec::new(),
             gaps: StringBuilder::new(),
             channels,
             rows: 0,
@@ -115,8 +124,10 @@ impl ParquetRows {
         if self.rows == 0 {
             return Ok(());
         }
+        let streams = PrimitiveArray::<Int32Type>::from(std::mem::take(&mut self.streams));
+        let streams = DictionaryArray::try_new(streams, self.names.clone()).map_err(failed)?;
         let mut arrays: Vec<ArrayRef> =
-            vec![Arc::new(self.times.finish()), Arc::new(self.streams.finish()), Arc::new(self.gaps.finish())];
+            vec![Arc::new(self.times.finish()), Arc::new(streams), Arc::new(self.gaps.finish())];
         arrays.extend(self.channels.iter_mut().map(Builder::finish));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(failed)?;
         self.writer.write(&batch).map_err(failed)?;
@@ -137,7 +148,7 @@ impl RowWriter for ParquetRows {
             ExportRow::Frame { stream, batch, row } => {
                 let of = &columns.streams[stream];
                 self.times.append_value(batch.time(row));
-                self.streams.append(&of.name).map_err(failed)?;
+                self.streams.push(stream as i32);
                 self.gaps.append_null();
                 let own = of.first..of.first + batch.columns.len();
                 for (at, builder) in self.channels.iter_mut().enumerate() {
@@ -154,7 +165,8 @@ impl RowWriter for ParquetRows {
             }
             ExportRow::Gap(gap) => {
                 self.times.append_value(gap.from_time_ns);
-                self.streams.append(&gap.stream_name).map_err(failed)?;
+                let known = columns.streams.iter().position(|of| gap.stream == Some(of.stream.id));
+                self.streams.push(known.unwrap_or(columns.streams.len()) as i32);
                 self.gaps.append_value(match gap.words.as_str() {
                     "" => format!("{} frames missing", gap.open),
                     words => words.to_owned(),

@@ -1,34 +1,49 @@
 //! Values as text: plain, CSV or JSON.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use crate::model::array::ArrayRef;
 use crate::model::value::Value;
 
+/// Magnitudes that are written without an exponent by every writer of shortest forms.
+const PLAIN_F32: Range<f32> = 1e-4..1e6;
+const PLAIN_F64: Range<f64> = 1e-4..1e15;
+
 /// Appends a value: numbers in their shortest exact form, arrays as `[1,2]`, texts unchanged.
 pub fn put_plain(out: &mut String, value: Value<'_>) {
-    // Writing to a String cannot fail.
-    let _ = match value {
-        Value::Bool(v) => write!(out, "{v}"),
-        Value::I8(v) => write!(out, "{v}"),
-        Value::I16(v) => write!(out, "{v}"),
-        Value::I32(v) => write!(out, "{v}"),
-        Value::I64(v) => write!(out, "{v}"),
-        Value::U8(v) => write!(out, "{v}"),
-        Value::U16(v) => write!(out, "{v}"),
-        Value::U32(v) => write!(out, "{v}"),
-        Value::U64(v) => write!(out, "{v}"),
-        Value::F32(v) if v.is_finite() => write!(out, "{v:?}"),
-        Value::F64(v) if v.is_finite() => write!(out, "{v:?}"),
-        Value::F32(v) => write!(out, "{}", not_finite(v.into())),
-        Value::F64(v) => write!(out, "{}", not_finite(v)),
-        Value::String(v) => write!(out, "{v}"),
-        Value::Blob(v) => write!(out, "{v}"),
-        Value::Array(array) => {
-            put_list(out, array, put_plain);
-            Ok(())
+    let mut integer = itoa::Buffer::new();
+    match value {
+        Value::Bool(v) => out.push_str(if v { "true" } else { "false" }),
+        Value::I8(v) => out.push_str(integer.format(v)),
+        Value::I16(v) => out.push_str(integer.format(v)),
+        Value::I32(v) => out.push_str(integer.format(v)),
+        Value::I64(v) => out.push_str(integer.format(v)),
+        Value::U8(v) => out.push_str(integer.format(v)),
+        Value::U16(v) => out.push_str(integer.format(v)),
+        Value::U32(v) => out.push_str(integer.format(v)),
+        Value::U64(v) => out.push_str(integer.format(v)),
+        Value::F32(v) if PLAIN_F32.contains(&v.abs()) => {
+            out.push_str(zmij::Buffer::new().format_finite(v));
         }
-    };
+        Value::F64(v) if PLAIN_F64.contains(&v.abs()) => {
+            out.push_str(zmij::Buffer::new().format_finite(v));
+        }
+        // Writing to a String cannot fail.
+        Value::F32(v) if v.is_finite() => {
+            let _ = write!(out, "{v:?}");
+        }
+        Value::F64(v) if v.is_finite() => {
+            let _ = write!(out, "{v:?}");
+        }
+        Value::F32(v) => out.push_str(not_finite(v.into())),
+        Value::F64(v) => out.push_str(not_finite(v)),
+        Value::String(v) => out.push_str(v),
+        Value::Blob(v) => {
+            let _ = write!(out, "{v}");
+        }
+        Value::Array(array) => put_list(out, array, put_plain),
+    }
 }
 
 /// Appends a value as a CSV field.
@@ -119,6 +134,31 @@ pub fn not_finite(value: f64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn floats_are_written_as_the_standard_library_does() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let text = |value| {
+            let mut text = String::new();
+            put_plain(&mut text, value);
+            text
+        };
+        for lap in 0..200_000 {
+            let float = match lap % 4 {
+                0 => f64::from_bits(random.u64(..)),
+                1 => random.i64(-1 << 52..1 << 52) as f64,
+                2 => f64::from(random.i32(-99_999..99_999)) / 1_000.0,
+                _ => 10f64.powi(random.i32(-6..18)),
+            };
+            if float.is_finite() {
+                assert_eq!(text(Value::F64(float)), format!("{float:?}"));
+            }
+            let float = if lap % 2 == 0 { f32::from_bits(random.u32(..)) } else { float as f32 };
+            if float.is_finite() {
+                assert_eq!(text(Value::F32(float)), format!("{float:?}"));
+            }
+        }
+    }
 
     #[test]
     fn values_have_their_shortest_exact_form() {
