@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_written_as_the_standard_library_does() {
+    fn floats_are_as_short_as_the_standard_library_writes_them() {
         let mut random = fastrand::Rng::with_seed(1);
         let text = |value| {
             let mut text = String::new();
@@ -151,11 +151,15 @@ mod tests {
                 _ => 10f64.powi(random.i32(-6..18)),
             };
             if float.is_finite() {
-                assert_eq!(text(Value::F64(float)), format!("{float:?}"));
+                let (text, standard) = (text(Value::F64(float)), format!("{float:?}"));
+                assert_eq!(text.parse::<f64>().map(f64::to_bits), Ok(float.to_bits()), "{text}");
+                assert_eq!((text.len(), text.contains('e')), (standard.len(), standard.contains('e')), "{text}");
             }
             let float = if lap % 2 == 0 { f32::from_bits(random.u32(..)) } else { float as f32 };
             if float.is_finite() {
-                assert_eq!(text(Value::F32(float)), format!("{float:?}"));
+                let (text, standard) = (text(Value::F32(float)), format!("{float:?}"));
+                assert_eq!(text.parse::<f32>().map(f32::to_bits), Ok(float.to_bits()), "{text}");
+                assert_eq!((text.len(), text.contains('e')), (standard.len(), standard.contains('e')), "{text}");
             }
         }
     }
