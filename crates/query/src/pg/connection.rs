@@ -25,7 +25,7 @@ use crate::running::memory::Share;
 use crate::sql::footprint::Footprint;
 use crate::sql::setting::REPORTED;
 use crate::sql::statement;
-use crate::sql::statement::{CopyForm, Request};
+use crate::sql::statement::Request;
 use crate::wire::encode;
 use crate::wire::message;
 use crate::wire::message::{Body, Formats, ResultColumn};
@@ -49,7 +49,7 @@ enum Transaction {
 
 /// A client's connection.
 pub(crate) struct Connection {
-    client: Client,
+    pub(super) client: Client,
     session: Session,
     statements: HashMap<String, Arc<PreparedStatement>>,
     portals: HashMap<String, Portal>,
@@ -266,7 +266,11 @@ impl Connection {
     }
 
     /// Plans a statement, unless stopped.
-    async fn planned(&mut self, statement: &Arc<Statement>, footprint: Footprint) -> Result<Arc<Plan>, Failure> {
+    pub(super) async fn planned(
+        &mut self,
+        statement: &Arc<Statement>,
+        footprint: Footprint,
+    ) -> Result<Arc<Plan>, Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.plan(statement.clone(), footprint)).await??)
     }
@@ -400,24 +404,6 @@ impl Connection {
             });
         }
         message::put_complete(&mut self.client.output, "SHOW");
-        Ok(())
-    }
-
-    async fn copy_out(&mut self, query: Arc<Statement>, footprint: Footprint, form: CopyForm) -> Result<(), Failure> {
-        let plan = self.planned(&query, footprint).await?;
-        if !plan.parameters.is_empty() {
-            return Err(QueryError::new(sqlstate::UNDEFINED_PARAMETER, "there is no parameter $1").into());
-        }
-        let columns = columns_of(&plan)?;
-        let deadline = self.deadline();
-        let mut running = self.start(&plan, &[], Formats::default(), deadline).await?.into_copy(form);
-        message::put(&mut self.client.output, b'H', |out| {
-            out.put_u8(0);
-            out.put_i16(columns.len() as i16);
-            columns.iter().for_each(|_| out.put_i16(0));
-        });
-        running.put_copy_header(&mut self.client.output, &columns);
-        self.pump(&mut running, 0, deadline).await?;
         Ok(())
     }
 
@@ -635,11 +621,11 @@ impl Connection {
     }
 
     /// Returns the deadline of a statement that starts now.
-    fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         self.session.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
     }
 
-    async fn start(
+    pub(super) async fn start(
         &mut self,
         plan: &Arc<Plan>,
         values: &[ScalarValue],
@@ -660,7 +646,7 @@ impl Connection {
     }
 
     /// Sends up to `most` rows (0 for all). Returns how the portion ended.
-    async fn pump(
+    pub(super) async fn pump(
         &mut self,
         running: &mut Running,
         most: usize,
@@ -738,7 +724,7 @@ fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
 }
 
 /// Returns the columns of a plan's result.
-fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
+pub(super) fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
     use datafusion::arrow::datatypes::DataType;
     if plan.schema.fields().len() > COLUMNS_MAX {
         let text = format!("a result of {} columns, at most {COLUMNS_MAX}", plan.schema.fields().len());

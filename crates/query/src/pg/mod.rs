@@ -6,6 +6,7 @@
 pub(crate) mod auth;
 mod client;
 mod connection;
+mod copy;
 mod doors;
 mod portal;
 mod result;

@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use pgwire::api::Type;
 
+use super::copy::CopyData;
 use crate::error::{QueryError, sqlstate};
 use crate::plan::direct::DirectRows;
 use crate::query::{Plan, Rows};
 use crate::running::memory::Share;
 use crate::running::runtime::apart;
 use crate::running::size::Size;
-use crate::sql::statement::CopyForm;
+use crate::table::merge::Run;
+use crate::wire::batch;
 use crate::wire::encode;
 use crate::wire::message;
-use crate::wire::message::{Formats, ResultColumn, put_row};
+use crate::wire::message::{Formats, RowForm, put_row};
+use crate::wire::template::RowTemplate;
 
 /// Maximum rows between two checks for a stop.
 const ROWS_AT_A_TIME: usize = 1_024;
@@ -38,8 +41,8 @@ pub(crate) struct Running {
     source: Source,
     /// Wire types of the columns in batches, and whether they are always sent as text.
     kinds: Vec<(Type, bool)>,
-    formats: Formats,
-    copy: Option<CopyForm>,
+    form: RowForm,
+    copy: Option<CopyData>,
     /// Rows left of this portion; `None` for no limit.
     left: Option<usize>,
     /// Rows sent in this portion.
@@ -57,6 +60,8 @@ enum Source {
         batch: Option<RecordBatch>,
         next: usize,
         ended: bool,
+        /// Template of the batch, if its rows are not wide and all cells have fixed lengths.
+        template: Option<RowTemplate>,
         /// Width of the widest row of the batch, in bytes.
         widest: usize,
     },
@@ -86,17 +91,18 @@ impl Running {
             let is_text = announced.data_type().is_null();
             kinds.push((encode::wire_type(announced)?, is_text));
         }
-        let source = Source::Batches { rows, batch: None, next: 0, ended: false, widest: 0 };
+        let source = Source::Batches { rows, batch: None, next: 0, ended: false, template: None, widest: 0 };
         Ok(Running::of(source, kinds, formats))
     }
 
     fn of(source: Source, kinds: Vec<(Type, bool)>, formats: Formats) -> Self {
-        Running { source, kinds, formats, copy: None, left: None, sent: 0, cells: BytesMut::new() }
+        let form = RowForm::data(formats);
+        Running { source, kinds, form, copy: None, left: None, sent: 0, cells: BytesMut::new() }
     }
 
     /// Switches to copy data.
-    pub(crate) fn into_copy(self, form: CopyForm) -> Self {
-        Running { copy: Some(form), ..self }
+    pub(crate) fn into_copy(self, copy: CopyData) -> Self {
+        Running { form: copy.row_form(), copy: Some(copy), ..self }
     }
 
     /// Starts a portion of at most `most` rows (0 for all).
@@ -117,10 +123,14 @@ impl Running {
 
     /// Waits for the next rows.
     pub(crate) async fn fetch(&mut self) -> Result<(), QueryError> {
-        if let Source::Batches { rows, batch, next, ended, widest } = &mut self.source {
+        if let Source::Batches { rows, batch, next, ended, template, widest } = &mut self.source {
             *batch = rows.next().await.transpose()?;
             *next = 0;
             *widest = batch.as_ref().map_or(0, |batch| Size::of_batch(batch).widest);
+            *template = None;
+            if let Some(batch) = batch.as_ref().filter(|_| *widest <= WIDE_BYTES) {
+                *template = batch::template(batch, &self.kinds, &self.form);
+            }
             *ended = batch.is_none();
         }
         Ok(())
@@ -143,60 +153,13 @@ impl Running {
                 return Ok(None);
             }
             let most = self.left.unwrap_or(usize::MAX).min(ROWS_AT_A_TIME - made);
-            let rows = match &mut self.source {
-                Source::Direct { plan, rows } => {
-                    let Some(direct) = &plan.direct else { return Ok(Some(Progress::Complete)) };
-                    match &self.copy {
-                        None => direct.put_rows(out, rows, &self.formats, (most, full))?,
-                        Some(form) => {
-                            self.cells.clear();
-                            let found = direct.put_cells(&mut self.cells, rows)?;
-                            if found == Some(1) {
-                                put_copy_row(out, form, &self.cells);
-                            }
-                            found
-                        }
-                    }
-                }
-                Source::Batches { batch, next, ended, widest, .. } => {
-                    let Some(batch) = batch.as_ref().filter(|batch| *next < batch.num_rows()) else {
-                        return Ok(ended.then_some(Progress::Complete));
-                    };
-                    let (kinds, formats) = (&self.kinds, &self.formats);
-                    let write = |out: &mut BytesMut, text: bool| {
-                        for (at, array) in batch.columns().iter().enumerate() {
-                            let (kind, is_text) = &kinds[at];
-                            let binary = !text && !is_text && formats.binary(at);
-                            encode::put_arrow(out, array, *next, batch.schema_ref().field(at), kind, binary)?;
-                        }
-                        Ok(())
-                    };
-                    let (copy, cells) = (&self.copy, &mut self.cells);
-                    let mut put = |out: &mut BytesMut| match copy {
-                        None => put_row(out, kinds.len(), |out| write(out, false)),
-                        Some(form) => {
-                            cells.clear();
-                            write(cells, true)?;
-                            put_copy_row(out, form, cells);
-                            Ok(())
-                        }
-                    };
-                    if *widest > WIDE_BYTES {
-                        // Earlier output was sent.
-                        hold(room, *widest)?;
-                        apart(|| put(out))?;
-                        self.cells = BytesMut::new();
-                        hold(room, out.capacity())?;
-                    } else {
-                        put(out)?;
-                    }
-                    *next += 1;
-                    Some(1)
-                }
-            };
-            let Some(rows) = rows else { return Ok(Some(Progress::Complete)) };
+            let start = out.len();
+            let Some(rows) = self.put_some(out, (most, full), room)? else { return Ok(Some(Progress::Complete)) };
             if rows == 0 {
                 return Ok(None);
+            }
+            if let Some(copy) = &mut self.copy {
+                copy.begin(out, start);
             }
             made += rows;
             self.sent += rows as u64;
@@ -207,27 +170,80 @@ impl Running {
         Ok(None)
     }
 
+    /// Appends one row, or several if they are short: at most `most`, and few enough to stay near `full` bytes of output.
+    /// Returns their number, 0 if they must be waited for, or `None` at the end.
+    fn put_some(
+        &mut self,
+        out: &mut BytesMut,
+        (most, full): (usize, usize),
+        room: &mut Share,
+    ) -> Result<Option<usize>, QueryError> {
+        let Running { source, kinds, form, copy, cells, .. } = self;
+        let lines = copy.as_ref().filter(|copy| !copy.is_binary());
+        match source {
+            Source::Direct { plan, rows } => {
+                let Some(direct) = &plan.direct else { return Ok(None) };
+                let Some(copy) = lines else { return direct.put_rows(out, rows, form, (most, full)) };
+                cells.clear();
+                let found = direct.put_cells(cells, rows)?;
+                if found == Some(1) {
+                    copy.put_line(out, cells);
+                }
+                Ok(found)
+            }
+            Source::Batches { batch, next, ended, template, widest, .. } => {
+                let Some(batch) = batch.as_ref().filter(|batch| *next < batch.num_rows()) else {
+                    return Ok(if *ended { None } else { Some(0) });
+                };
+                if let Some(template) = template.as_ref().filter(|template| template.form == *form && lines.is_none()) {
+                    let fit = full.saturating_sub(out.len()) / template.row_bytes();
+                    let rows = most.min(batch.num_rows() - *next).min(fit.max(1));
+                    let run = Run { rows: *next..*next + rows, descending: false };
+                    batch::put(template, out, batch, &run);
+                    *next += rows;
+                    return Ok(Some(rows));
+                }
+                let write = |out: &mut BytesMut, text: bool| {
+                    for (at, array) in batch.columns().iter().enumerate() {
+                        let (kind, is_text) = &kinds[at];
+                        let binary = !text && !is_text && form.formats.binary(at);
+                        encode::put_arrow(out, array, *next, batch.schema_ref().field(at), kind, binary)?;
+                    }
+                    Ok(())
+                };
+                let mut put = |out: &mut BytesMut| match lines {
+                    None => put_row(out, form.tag, kinds.len(), |out| write(out, false)),
+                    Some(copy) => {
+                        cells.clear();
+                        write(cells, true)?;
+                        copy.put_line(out, cells);
+                        Ok(())
+                    }
+                };
+                if *widest > WIDE_BYTES {
+                    // Earlier output was sent.
+                    hold(room, *widest)?;
+                    apart(|| put(out))?;
+                    *cells = BytesMut::new();
+                    hold(room, out.capacity())?;
+                } else {
+                    put(out)?;
+                }
+                *next += 1;
+                Ok(Some(1))
+            }
+        }
+    }
+
     /// Appends the messages after the rows of a portion.
     pub(crate) fn put_end(&self, out: &mut BytesMut, progress: Progress) {
         match (progress, &self.copy) {
             (Progress::Suspended, _) => message::put(out, b's', |_| {}),
             (Progress::Complete, None) => message::put_complete(out, &format!("SELECT {}", self.sent)),
-            (Progress::Complete, Some(_)) => {
-                message::put(out, b'c', |_| {});
+            (Progress::Complete, Some(copy)) => {
+                copy.put_end(out);
                 message::put_complete(out, &format!("COPY {}", self.sent));
             }
-        }
-    }
-
-    /// Appends the header line with the column names, if the copy requests one.
-    pub(crate) fn put_copy_header(&self, out: &mut BytesMut, columns: &[ResultColumn]) {
-        if let Some(form) = self.copy.as_ref().filter(|form| form.header) {
-            let mut cells = BytesMut::new();
-            for column in columns {
-                cells.put_i32(column.name.len() as i32);
-                cells.put_slice(column.name.as_bytes());
-            }
-            put_copy_row(out, form, &cells);
         }
     }
 }
@@ -238,54 +254,4 @@ fn hold(room: &mut Share, bytes: usize) -> Result<(), QueryError> {
     }
     Err(QueryError::new(sqlstate::OUT_OF_MEMORY, "no room for a wide row beside answers that are not read yet")
         .with_hint("Ask for fewer of the wide columns, or read answers sooner."))
-}
-
-/// Appends a line of copy data from cells in the text form of data rows.
-fn put_copy_row(out: &mut BytesMut, form: &CopyForm, cells: &[u8]) {
-    let mut cells = message::Body(cells);
-    message::put(out, b'd', |out| {
-        let mut first = true;
-        while let Ok(cell) = cells.sized() {
-            if !first {
-                out.put_slice(form.delimiter.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-            first = false;
-            match cell {
-                None => out.put_slice(form.null.as_bytes()),
-                Some(cell) if form.csv => put_csv(out, form, cell),
-                Some(cell) => {
-                    for byte in cell {
-                        match byte {
-                            b'\n' => out.put_slice(b"\\n"),
-                            b'\r' => out.put_slice(b"\\r"),
-                            b'\t' => out.put_slice(b"\\t"),
-                            b'\\' => out.put_slice(b"\\\\"),
-                            other => {
-                                if *other as char == form.delimiter {
-                                    out.put_u8(b'\\');
-                                }
-                                out.put_u8(*other);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        out.put_u8(b'\n');
-    });
-}
-
-fn put_csv(out: &mut BytesMut, form: &CopyForm, cell: &[u8]) {
-    let special = |byte: &u8| matches!(byte, b'"' | b'\n' | b'\r') || *byte as char == form.delimiter;
-    if !cell.iter().any(special) && cell != form.null.as_bytes() && cell != b"\\." {
-        return out.put_slice(cell);
-    }
-    out.put_u8(b'"');
-    for byte in cell {
-        if *byte == b'"' {
-            out.put_u8(b'"');
-        }
-        out.put_u8(*byte);
-    }
-    out.put_u8(b'"');
 }

@@ -21,8 +21,8 @@ use crate::table::column::{ColumnSource, TableColumn, floor_micros, timestamp_ty
 use crate::table::filter;
 use crate::table::filter::{ALL_TIMES, NO_TIME};
 use crate::table::merge::{Found, Merge, Prepare, StoredRows, TimeOrder, Wanted};
-use crate::wire::message::Formats;
-use crate::wire::stored::RowTemplate;
+use crate::wire::message::RowForm;
+use crate::wire::template::RowTemplate;
 
 /// Maximum streams merged by time on the fast path without a limit.
 const MERGED_STREAMS_MAX: usize = 16;
@@ -153,7 +153,7 @@ impl DirectPlan {
         Ok(Some(DirectRows { merge: Merge::new(view.clone(), streams, wanted), skip, left }))
     }
 
-    /// Appends the next rows as data rows: at most `most`, and few enough to stay near `full` bytes of output. Returns
+    /// Appends the next rows as messages: at most `most`, and few enough to stay near `full` bytes of output. Returns
     /// their number, which is 0 while OFFSET has rows left to skip, or `None` at the end.
     ///
     /// # Errors
@@ -162,17 +162,18 @@ impl DirectPlan {
         &self,
         out: &mut BytesMut,
         rows: &mut DirectRows,
-        formats: &Formats,
+        form: &RowForm,
         (most, full): (usize, usize),
     ) -> Result<Option<usize>, QueryError> {
-        let asked = Asked { formats: Some(formats), room: full.saturating_sub(out.len()) };
+        let asked = Asked { form: Some(form), room: full.saturating_sub(out.len()) };
         if !rows.pass_by(&asked)? {
             return Ok(Some(0));
         }
         let Some((head, run)) = rows.next(&asked, most)? else { return Ok(None) };
         match head.stored(&self.columns) {
-            Some((from, Some(template))) => template.put(out, from, &run),
-            Some((from, None)) => from.put_rows(out, &run, formats)?,
+            // The form of earlier rows of the batch may have been another one.
+            Some((from, Some(template))) if template.form == *form => template.put(out, from, &run),
+            Some((from, _)) => from.put_rows(out, &run, form)?,
             None => {}
         }
         Ok(Some(run.rows.len()))
@@ -184,7 +185,7 @@ impl DirectPlan {
     /// # Errors
     /// Same as [`DirectPlan::put_rows`].
     pub(crate) fn put_cells(&self, out: &mut BytesMut, rows: &mut DirectRows) -> Result<Option<usize>, QueryError> {
-        let asked = Asked { formats: None, room: 0 };
+        let asked = Asked { form: None, room: 0 };
         if !rows.pass_by(&asked)? {
             return Ok(Some(0));
         }
@@ -198,8 +199,8 @@ impl DirectPlan {
 
 /// Requested form of rows.
 struct Asked<'a> {
-    /// Formats of the columns; `None` to encode cell by cell.
-    formats: Option<&'a Formats>,
+    /// Form of the messages; `None` to encode cell by cell.
+    form: Option<&'a RowForm>,
     /// Maximum bytes of the rows, as far as that is known.
     room: usize,
 }
@@ -209,7 +210,7 @@ impl Prepare for Asked<'_> {
     type Made = Option<RowTemplate>;
 
     fn prepare(&self, from: StoredRows<'_>) -> Result<Option<RowTemplate>, QueryError> {
-        Ok(self.formats.and_then(|formats| RowTemplate::of(from, formats)))
+        Ok(self.form.and_then(|form| RowTemplate::of(from, form)))
     }
 
     fn most(&self, template: &Option<RowTemplate>) -> usize {

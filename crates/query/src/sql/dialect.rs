@@ -8,11 +8,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::sql::sqlparser::ast::{Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{Expr, Statement, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::sql::copy;
 
 /// Number of tries allowed for a statement of any size.
 const STEPS_MIN: u64 = 10_000;
@@ -76,6 +78,11 @@ macro_rules! as_postgres {
 impl Dialect for BoundedDialect {
     fn dialect(&self) -> TypeId {
         self.postgres.dialect()
+    }
+
+    /// Parses statements of which the parser knows only a part.
+    fn parse_statement(&self, parser: &mut Parser) -> Option<Result<Statement, ParserError>> {
+        copy::parse(parser)
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {

@@ -83,8 +83,8 @@ impl Parser {
             largest = largest.max(footprint.with(&extent::check_statement(statement, columns_of)?));
         }
         let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
-        if names_catalog {
-            // Beyond its rules, the clients' parser only replaces whole statements.
+        if names_catalog && statements.iter().all(|statement| matches!(statement, Statement::Query(_))) {
+            // Beyond its rules, the clients' parser only replaces whole queries.
             let by_rules: Vec<Statement> = statements
                 .iter()
                 .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s.clone())))

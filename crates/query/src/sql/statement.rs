@@ -1,12 +1,11 @@
 //! Classifies a statement: one that returns rows, one that changes the session, or one that a read-only database
 //! rejects.
 
-use datafusion::sql::sqlparser::ast::{
-    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, CopySource, CopyTarget, Expr, Ident, ObjectName, ObjectNamePart,
-    Query as SqlQuery, Set, Statement, Value,
-};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query as SqlQuery, Set, Statement, Value};
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::copy;
+use crate::sql::copy::CopyForm;
 
 /// Treatment of a statement by the session.
 pub(crate) enum Request {
@@ -37,19 +36,6 @@ pub(crate) enum Request {
     Nothing(&'static str),
     /// A rejected statement.
     Refused(QueryError),
-}
-
-/// Format of `COPY … TO STDOUT`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CopyForm {
-    /// Whether to write CSV instead of PostgreSQL's text format.
-    pub(crate) csv: bool,
-    /// Whether to start with a line of column names.
-    pub(crate) header: bool,
-    /// Delimiter between columns.
-    pub(crate) delimiter: char,
-    /// Text for NULL.
-    pub(crate) null: String,
 }
 
 /// Classifies a statement.
@@ -85,79 +71,12 @@ pub(crate) fn request(statement: &Statement) -> Request {
         Statement::Discard { .. } => Request::Discard,
         Statement::LISTEN { .. } => Request::Nothing("LISTEN"),
         Statement::UNLISTEN { .. } => Request::Nothing("UNLISTEN"),
-        Statement::Copy { source, to: true, target: CopyTarget::Stdout, options, legacy_options, .. } => {
-            match older_form(legacy_options) {
-                Ok(older) => copy_out(source, &[options.as_slice(), &older].concat()),
-                Err(refused) => Request::Refused(refused),
-            }
-        }
+        Statement::Copy { .. } => match copy::query_of(statement) {
+            Ok((query, form)) => Request::CopyOut(query, form),
+            Err(refused) => Request::Refused(refused),
+        },
         other => Request::Refused(refusal(other)),
     }
-}
-
-/// Translates options without parentheses, as in `COPY t TO STDOUT WITH CSV HEADER`.
-fn older_form(options: &[CopyLegacyOption]) -> Result<Vec<CopyOption>, QueryError> {
-    let refused = |option: &dyn std::fmt::Display| {
-        Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("COPY option {option} is not offered")))
-    };
-    let mut found = Vec::new();
-    for option in options {
-        match option {
-            CopyLegacyOption::Csv(of_csv) => {
-                found.push(CopyOption::Format(Ident::new("csv")));
-                for option in of_csv {
-                    match option {
-                        CopyLegacyCsvOption::Header => found.push(CopyOption::Header(true)),
-                        other => return refused(other),
-                    }
-                }
-            }
-            CopyLegacyOption::Header => found.push(CopyOption::Header(true)),
-            CopyLegacyOption::Delimiter(delimiter) => found.push(CopyOption::Delimiter(*delimiter)),
-            CopyLegacyOption::Null(null) => found.push(CopyOption::Null(null.clone())),
-            other => return refused(other),
-        }
-    }
-    Ok(found)
-}
-
-fn copy_out(source: &CopySource, options: &[CopyOption]) -> Request {
-    let query = match source {
-        CopySource::Query(query) => query.clone(),
-        CopySource::Table { table_name, columns } => {
-            let columns = match columns.as_slice() {
-                [] => "*".to_owned(),
-                columns => columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-            };
-            let sql = format!("SELECT {columns} FROM {table_name}");
-            let dialect = datafusion::sql::sqlparser::dialect::PostgreSqlDialect {};
-            match datafusion::sql::sqlparser::parser::Parser::parse_sql(&dialect, &sql).map(|mut all| all.pop()) {
-                Ok(Some(Statement::Query(query))) => query,
-                _ => return Request::Refused(QueryError::new(sqlstate::SYNTAX_ERROR, "COPY of no table")),
-            }
-        }
-    };
-    let csv = options.iter().any(|o| matches!(o, CopyOption::Format(f) if f.value.eq_ignore_ascii_case("csv")));
-    let mut form = CopyForm {
-        csv,
-        header: false,
-        delimiter: if csv { ',' } else { '\t' },
-        null: if csv { String::new() } else { "\\N".to_owned() },
-    };
-    for option in options {
-        match option {
-            CopyOption::Format(f) if ["csv", "text"].contains(&f.value.to_lowercase().as_str()) => {}
-            CopyOption::Header(header) => form.header = *header,
-            CopyOption::Delimiter(delimiter) if delimiter.is_ascii() => form.delimiter = *delimiter,
-            CopyOption::Null(null) => form.null.clone_from(null),
-            CopyOption::Encoding(encoding) if encoding.to_lowercase().replace('-', "") == "utf8" => {}
-            other => {
-                let message = format!("COPY option {other} is not offered");
-                return Request::Refused(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message));
-            }
-        }
-    }
-    Request::CopyOut(query, form)
 }
 
 fn set_request(set: &Set) -> Request {

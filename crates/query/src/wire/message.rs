@@ -63,6 +63,13 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
+    /// Splits messages into the body of the first and the rest.
+    pub(crate) fn message(mut self) -> Option<(&'a [u8], &'a [u8])> {
+        let _ = self.u8().ok()?;
+        let size = usize::try_from(self.i32().ok()?).ok()?.checked_sub(4)?;
+        Some((self.bytes(size).ok()?, self.0))
+    }
+
     /// Reads bytes preceded by their length. Returns `None` if that is −1.
     pub(crate) fn sized(&mut self) -> Result<Option<&'a [u8]>, QueryError> {
         match self.i32()? {
@@ -155,15 +162,35 @@ pub(crate) fn put_row_description(out: &mut BytesMut, columns: &[ResultColumn], 
     });
 }
 
+/// Tag of a data row.
+pub(crate) const DATA_ROW: u8 = b'D';
+/// Tag of copy data, which has one row in each message.
+pub(crate) const COPY_DATA: u8 = b'd';
+
+/// Form of the messages of rows. A row of binary copy data has the same body as a data row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RowForm {
+    pub(crate) tag: u8,
+    pub(crate) formats: Formats,
+}
+
+impl RowForm {
+    /// Returns the form of data rows.
+    pub(crate) fn data(formats: Formats) -> RowForm {
+        RowForm { tag: DATA_ROW, formats }
+    }
+}
+
 /// Appends a row as a message, or nothing if `write` fails.
 pub(crate) fn put_row(
     out: &mut BytesMut,
+    tag: u8,
     columns: usize,
     write: impl FnOnce(&mut BytesMut) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     let start = out.len();
     let mut result = Ok(());
-    put(out, b'D', |out| {
+    put(out, tag, |out| {
         out.put_i16(columns as i16);
         result = write(out);
     });
@@ -174,7 +201,7 @@ pub(crate) fn put_row(
 }
 
 /// Formats of result columns, as requested by the client.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Formats(pub(crate) Vec<bool>);
 
 impl Formats {

@@ -1,95 +1,25 @@
-//! Encodes rows of a store batch as data rows, many at a time.
-//!
-//! If the length of every cell is known without its value (binary numbers and times, tags, NULL for a channel that the
-//! stream does not have), the message of a row is laid out once and repeated, and each column is then written into the
-//! copies. Other rows are written cell by cell.
+//! Encodes rows of a store batch as messages, many at a time if the length of every cell is known without its value:
+//! binary numbers and times, tags, NULL for a channel that the stream does not have. Other rows are written cell by cell.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use strongback_store::{ChannelType, ColumnValues};
 
 use super::encode::{EPOCH_2000_US, put_store};
-use super::message::{Formats, put_row};
+use super::message::{RowForm, put_row};
+use super::template::{Cells, ColumnPlaces, RowTemplate};
 use crate::error::QueryError;
 use crate::table::column::{ColumnSource, FrameTime, changed, floor_micros};
 use crate::table::merge::{Run, StoredRows};
 
-/// Message of a row in which all cells have fixed lengths, with the cells that differ between rows.
-#[derive(Debug)]
-pub(crate) struct RowTemplate {
-    message: Vec<u8>,
-    /// Columns that differ, with the offsets of their values in the message.
-    varying: Vec<(usize, usize)>,
-}
-
-/// Properties of a column's cells that are known before they are read.
-enum Cells<'a> {
-    Same(Option<&'a [u8]>),
-    OfBytes(usize),
-    Unknown,
-}
-
 impl RowTemplate {
     /// Creates a template, or returns `None` if the length of any cell depends on its row.
-    pub(crate) fn of(from: StoredRows<'_>, formats: &Formats) -> Option<RowTemplate> {
-        let mut template = RowTemplate { message: vec![b'D', 0, 0, 0, 0], varying: Vec::new() };
-        let message = &mut template.message;
-        message.put_i16(from.columns.len() as i16);
-        for column in 0..from.columns.len() {
-            match from.cells(column, formats.binary(column)) {
-                Cells::Same(None) => message.put_i32(-1),
-                Cells::Same(Some(bytes)) => {
-                    message.put_i32(bytes.len() as i32);
-                    message.put_slice(bytes);
-                }
-                Cells::OfBytes(size) => {
-                    message.put_i32(size as i32);
-                    template.varying.push((column, message.len()));
-                    message.put_bytes(0, size);
-                }
-                Cells::Unknown => return None,
-            }
-        }
-        let size = (message.len() - 1) as u32;
-        message[1..5].copy_from_slice(&size.to_be_bytes());
-        Some(template)
-    }
-
-    /// Returns the size of a row's message in bytes.
-    pub(crate) fn row_bytes(&self) -> usize {
-        self.message.len()
+    pub(crate) fn of(from: StoredRows<'_>, form: &RowForm) -> Option<RowTemplate> {
+        RowTemplate::of_cells(form, from.columns.len(), |column, binary| from.cells(column, binary))
     }
 
     /// Appends rows of the batch for which the template was made.
     pub(crate) fn put(&self, out: &mut BytesMut, from: StoredRows<'_>, run: &Run) {
-        let start = out.len();
-        out.reserve(run.rows.len() * self.message.len());
-        for _ in run.rows.clone() {
-            out.put_slice(&self.message);
-        }
-        for (column, at) in &self.varying {
-            let cells = ColumnPlaces { out: &mut out[start..], row_bytes: self.message.len(), at: *at, run };
-            from.put_column(*column, cells);
-        }
-    }
-}
-
-/// Destinations of one column's values.
-struct ColumnPlaces<'a> {
-    out: &'a mut [u8],
-    row_bytes: usize,
-    at: usize,
-    run: &'a Run,
-}
-
-impl ColumnPlaces<'_> {
-    fn put<const N: usize>(self, bytes: impl Fn(usize) -> [u8; N]) {
-        let rows = self.out.chunks_exact_mut(self.row_bytes);
-        let cells = rows.filter_map(|row| row.get_mut(self.at..self.at + N));
-        let numbers = self.run.rows.clone();
-        match self.run.descending {
-            false => cells.zip(numbers).for_each(|(cell, row)| cell.copy_from_slice(&bytes(row))),
-            true => cells.zip(numbers.rev()).for_each(|(cell, row)| cell.copy_from_slice(&bytes(row))),
-        }
+        self.put_columns(out, run, |column, cells| from.put_column(column, cells));
     }
 }
 
@@ -186,9 +116,10 @@ impl<'a> StoredRows<'a> {
     ///
     /// # Errors
     /// If the catalog changed so that a value no longer fits its column.
-    pub(crate) fn put_rows(&self, out: &mut BytesMut, run: &Run, formats: &Formats) -> Result<(), QueryError> {
+    pub(crate) fn put_rows(&self, out: &mut BytesMut, run: &Run, form: &RowForm) -> Result<(), QueryError> {
         for row in run.each() {
-            put_row(out, self.columns.len(), |out| self.put_cells(out, row, |column| formats.binary(column)))?;
+            let write = |out: &mut BytesMut| self.put_cells(out, row, |column| form.formats.binary(column));
+            put_row(out, form.tag, self.columns.len(), write)?;
         }
         Ok(())
     }
