@@ -35,12 +35,24 @@ pub mod sqlstate {
     pub const DATA_EXCEPTION: &str = "22000";
     /// A write in a database that is read-only by design.
     pub const READ_ONLY: &str = "25006";
+    /// A statement that cannot run in a transaction.
+    pub const ACTIVE_TRANSACTION: &str = "25001";
+    /// A statement that can only run in a transaction.
+    pub const NO_ACTIVE_TRANSACTION: &str = "25P01";
     /// A statement in a failed transaction.
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
     /// An unknown statement name.
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     /// An unknown portal name.
     pub const INVALID_CURSOR_NAME: &str = "34000";
+    /// An unknown savepoint.
+    pub const INVALID_SAVEPOINT: &str = "3B001";
+    /// A name that is already in use for a prepared statement.
+    pub const DUPLICATE_STATEMENT: &str = "42P05";
+    /// A name that is already in use for a cursor.
+    pub const DUPLICATE_CURSOR: &str = "42P03";
+    /// A portal in a state in which it cannot do this.
+    pub const NOT_IN_STATE: &str = "55000";
     /// A wrong password.
     pub const INVALID_PASSWORD: &str = "28P01";
     /// An unknown database.

@@ -3,6 +3,7 @@
 pub(crate) mod array;
 pub(crate) mod constant;
 pub(crate) mod copy;
+pub(crate) mod cursor;
 pub(crate) mod dialect;
 pub(crate) mod extent;
 pub(crate) mod footprint;

@@ -16,10 +16,9 @@ use super::client::{Client, Startup};
 use super::doors::Entry;
 use super::portal::{Portal, PreparedStatement};
 use super::result::{Progress, Running};
+use super::transaction::Transaction;
 use super::watched::{Failure, Watched, no_seat, stopping};
 use crate::error::{QueryError, sqlstate};
-use crate::plan::parameter;
-use crate::query::cache::CachedPlan;
 use crate::query::{Plan, Session};
 use crate::running::memory::Share;
 use crate::sql::footprint::Footprint;
@@ -30,8 +29,8 @@ use crate::wire::encode;
 use crate::wire::message;
 use crate::wire::message::{Body, Formats, ResultColumn};
 
-/// Maximum prepared statements, and maximum portals, of a connection.
-const NAMES_MAX: usize = 10_000;
+/// Maximum prepared statements, maximum portals, and maximum savepoints, of a connection.
+pub(super) const NAMES_MAX: usize = 10_000;
 /// Bytes of a connection's statements and portals that do not count as session memory.
 const NAMES_BYTES_FREE: usize = 1 << 20;
 /// Maximum columns of a result (the wire counts them in 16 bits).
@@ -39,23 +38,15 @@ const COLUMNS_MAX: usize = i16::MAX as usize;
 /// Size of the output, in bytes, at which it is sent before more rows are made.
 const OUTPUT_BYTES: usize = 64 << 10;
 
-/// State of a client's transaction. There is nothing to commit, but clients expect the states.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Transaction {
-    None,
-    Open,
-    Failed,
-}
-
 /// A client's connection.
 pub(crate) struct Connection {
     pub(super) client: Client,
-    session: Session,
-    statements: HashMap<String, Arc<PreparedStatement>>,
-    portals: HashMap<String, Portal>,
+    pub(super) session: Session,
+    pub(super) statements: HashMap<String, Arc<PreparedStatement>>,
+    pub(super) portals: HashMap<String, Portal>,
     /// Memory for statements and portals.
     held: Share,
-    transaction: Transaction,
+    pub(super) transaction: Transaction,
     /// Flag set by cancel requests.
     cancel: watch::Sender<bool>,
     seat: Entry,
@@ -79,7 +70,7 @@ impl Connection {
             session,
             statements: HashMap::new(),
             portals: HashMap::new(),
-            transaction: Transaction::None,
+            transaction: Transaction::default(),
             cancel,
             seat,
             stopped,
@@ -121,9 +112,7 @@ impl Connection {
                 Err(Failure::Fatal(error)) => return self.end(error).await,
                 Err(Failure::Error(error)) => {
                     message::put_error(&mut self.client.output, &error, false);
-                    if self.transaction == Transaction::Open {
-                        self.transaction = Transaction::Failed;
-                    }
+                    self.transaction.fail();
                     if tag == b'Q' {
                         self.ready();
                     } else {
@@ -138,7 +127,7 @@ impl Connection {
     }
 
     /// Reserves memory for a statement or portal of `bytes` bytes.
-    fn hold(&mut self, bytes: usize) -> Result<(), QueryError> {
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), QueryError> {
         self.recount();
         if self.held.try_resize(self.held.bytes() + bytes) {
             return Ok(());
@@ -148,7 +137,7 @@ impl Connection {
     }
 
     /// Recounts statements and portals after some were removed.
-    fn recount(&mut self) {
+    pub(super) fn recount(&mut self) {
         let statements: usize = self.statements.values().map(|prepared| prepared.bytes()).sum();
         let portals: usize = self.portals.values().map(Portal::bytes).sum();
         // Shrinking always succeeds.
@@ -161,11 +150,7 @@ impl Connection {
     }
 
     fn ready(&mut self) {
-        let status = match self.transaction {
-            Transaction::None => b'I',
-            Transaction::Open => b'T',
-            Transaction::Failed => b'E',
-        };
+        let status = self.transaction.status();
         message::put(&mut self.client.output, b'Z', |out| out.put_u8(status));
     }
 
@@ -193,7 +178,7 @@ impl Connection {
             }
             b'S' => {
                 self.skipping = false;
-                if self.transaction == Transaction::None && !self.portals.is_empty() {
+                if !self.transaction.is_open() && !self.portals.is_empty() {
                     self.portals.clear();
                 }
                 self.ready();
@@ -260,7 +245,7 @@ impl Connection {
     }
 
     /// Parses a text, unless stopped.
-    async fn parsed(&mut self, sql: &str) -> Result<(Vec<Statement>, Footprint), Failure> {
+    pub(super) async fn parsed(&mut self, sql: &str) -> Result<(Vec<Statement>, Footprint), Failure> {
         let (watched, session) = (self.watch(self.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.parse(sql)).await??)
     }
@@ -275,14 +260,14 @@ impl Connection {
         Ok(watched.run(&self.client.socket, session.plan(statement.clone(), footprint)).await??)
     }
 
-    fn watch(&self, deadline: Option<Instant>) -> Watched {
+    pub(super) fn watch(&self, deadline: Option<Instant>) -> Watched {
         Watched { cancel: self.cancel.subscribe(), stopped: self.stopped.clone(), deadline }
     }
 
     /// Rejects any request but the end of the transaction, if the transaction has failed.
-    fn in_transaction(&self, request: &Request) -> Result<(), QueryError> {
-        let ends = matches!(request, Request::End { .. } | Request::Savepoint("ROLLBACK"));
-        if self.transaction == Transaction::Failed && !ends {
+    pub(super) fn in_transaction(&self, request: &Request) -> Result<(), QueryError> {
+        let ends = matches!(request, Request::End { .. } | Request::RollbackTo(_));
+        if self.transaction.has_failed() && !ends {
             return Err(QueryError::new(
                 sqlstate::IN_FAILED_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
@@ -292,19 +277,25 @@ impl Connection {
     }
 
     /// Runs a plan without parameters to its end.
-    async fn rows(&mut self, plan: &Arc<Plan>, describe: bool) -> Result<(), Failure> {
+    pub(super) async fn rows(&mut self, plan: &Arc<Plan>, describe: bool) -> Result<(), Failure> {
         let columns = columns_of(plan)?;
         if describe {
             message::put_row_description(&mut self.client.output, &columns, |_| false);
         }
         let deadline = self.deadline();
         let mut running = self.start(plan, &[], Formats::default(), deadline).await?;
-        self.pump(&mut running, 0, deadline).await?;
+        let progress = self.pump(&mut running, 0, deadline).await?;
+        running.put_end(&mut self.client.output, progress);
         Ok(())
     }
 
     /// Runs a statement that does not return rows of tables.
-    async fn command(&mut self, request: Request, footprint: Footprint, describe: bool) -> Result<(), Failure> {
+    pub(super) async fn command(
+        &mut self,
+        request: Request,
+        footprint: Footprint,
+        describe: bool,
+    ) -> Result<(), Failure> {
         let tag = match request {
             Request::Rows => return Ok(()),
             Request::CopyOut(query, form) => {
@@ -318,41 +309,38 @@ impl Connection {
                 tag
             }
             Request::Show(name) => return self.show(name, describe).await,
-            Request::Begin => {
-                if self.transaction == Transaction::None {
-                    self.transaction = Transaction::Open;
-                } else {
-                    let text = "there is already a transaction in progress";
-                    message::put_warning(&mut self.client.output, "25001", text);
-                }
-                "BEGIN"
+            Request::Begin => self.begin_transaction(),
+            Request::End { commit, chain } => self.end_transaction(commit, chain)?,
+            Request::Savepoint(name) => self.savepoint(name)?,
+            Request::Release(name) => self.release(&name)?,
+            Request::RollbackTo(name) => self.rollback_to(&name)?,
+            Request::Declare(cursor, query) => {
+                return self.declare_query(cursor, *query, footprint).await;
             }
-            Request::End { commit } => {
-                let failed = self.transaction == Transaction::Failed;
-                if self.transaction == Transaction::None {
-                    message::put_warning(&mut self.client.output, "25P01", "there is no transaction in progress");
-                }
-                self.transaction = Transaction::None;
-                if commit && !failed { "COMMIT" } else { "ROLLBACK" }
+            Request::Fetch(fetch) => return self.fetch(&fetch, None).await,
+            Request::Close(name) => self.close(name.as_deref())?,
+            Request::Prepare { name, types, statement } => {
+                self.prepare(name, &types, *statement, footprint).await?;
+                "PREPARE"
             }
-            Request::Savepoint(tag) => {
-                if self.transaction == Transaction::None {
-                    let text = format!("{tag} can only be used in transaction blocks");
-                    return Err(QueryError::new("25P01", text).into());
-                }
-                self.transaction = Transaction::Open;
-                tag
+            Request::Execute { name, arguments } => {
+                return self.execute_prepared(&name, &arguments, describe).await;
             }
-            Request::Deallocate(name) => {
-                match name {
-                    None => self.statements.clear(),
-                    Some(name) => {
-                        self.statements.remove(&name).ok_or_else(|| no_statement(&name))?;
-                    }
+            Request::Deallocate(name) => match name {
+                None => {
+                    self.statements.clear();
+                    "DEALLOCATE ALL"
                 }
-                "DEALLOCATE"
-            }
+                Some(name) => {
+                    self.statements.remove(&name).ok_or_else(|| no_statement(&name))?;
+                    "DEALLOCATE"
+                }
+            },
             Request::Discard => {
+                if self.transaction.is_open() {
+                    let text = "DISCARD ALL cannot run inside a transaction block";
+                    return Err(QueryError::new(sqlstate::ACTIVE_TRANSACTION, text).into());
+                }
                 self.statements.clear();
                 self.portals.clear();
                 self.session.settings.lock().reset();
@@ -377,7 +365,7 @@ impl Connection {
         }
     }
 
-    async fn show(&mut self, name: Option<String>, describe: bool) -> Result<(), Failure> {
+    pub(super) async fn show(&mut self, name: Option<String>, describe: bool) -> Result<(), Failure> {
         let columns = show_columns(name.as_deref());
         let rows = match &name {
             None => self.session.settings.lock().all().into_iter().map(|(k, v)| vec![k, v]).collect(),
@@ -407,214 +395,8 @@ impl Connection {
         Ok(())
     }
 
-    async fn parse(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
-        let (name, sql) = (fields.text()?.to_owned(), fields.text()?);
-        let count = fields.count()?;
-        let given = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<_>, _>>()?;
-        if !name.is_empty() && self.statements.contains_key(&name) {
-            return Err(QueryError::new("42P05", format!("prepared statement \"{name}\" already exists")).into());
-        }
-        if self.statements.len() >= NAMES_MAX {
-            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into());
-        }
-        self.begin();
-        let prepared = match self.session.cached(sql) {
-            Some(CachedPlan { statement, plan }) => {
-                self.in_transaction(&Request::Rows)?;
-                let footprint = plan.footprint;
-                let (sql, statement, plan) = (sql.to_owned(), Some(statement), Some(plan));
-                PreparedStatement { sql, statement, footprint, plan, given }
-            }
-            None => {
-                let (mut statements, footprint) = self.parsed(sql).await?;
-                if statements.len() > 1 {
-                    return Err(QueryError::new(
-                        sqlstate::SYNTAX_ERROR,
-                        "cannot insert multiple commands into a prepared statement",
-                    )
-                    .into());
-                }
-                let statement = statements.pop().map(Arc::new);
-                let mut plan = None;
-                if let Some(statement) = &statement {
-                    let request = statement::request(statement);
-                    self.in_transaction(&request)?;
-                    if matches!(request, Request::Rows) {
-                        let made = self.planned(statement, footprint).await?;
-                        self.session.query.inner.plans.put(sql, statement, &made);
-                        plan = Some(made);
-                    }
-                }
-                PreparedStatement { sql: sql.to_owned(), statement, footprint, plan, given }
-            }
-        };
-        self.statements.remove(&name);
-        self.hold(prepared.bytes())?;
-        self.statements.insert(name, Arc::new(prepared));
-        message::put(&mut self.client.output, b'1', |_| {});
-        Ok(())
-    }
-
-    async fn bind(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
-        let (portal, name) = (fields.text()?.to_owned(), fields.text()?);
-        let prepared = self.statements.get(name).cloned().ok_or_else(|| no_statement(name))?;
-        if self.portals.len() >= NAMES_MAX {
-            return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, "too many portals").into());
-        }
-        let count = fields.count()?;
-        let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
-        let formats = Formats(formats);
-        self.begin();
-        let plan = self.fresh_plan(&prepared).await?;
-        let wanted = plan.as_ref().map_or(0, |plan| plan.parameters.len());
-        let count = fields.count()?;
-        if count != wanted {
-            let text = format!(
-                "bind message supplies {count} parameters, but prepared statement \"{name}\" requires {wanted}"
-            );
-            return Err(QueryError::new(sqlstate::PROTOCOL_VIOLATION, text).into());
-        }
-        let mut values = Vec::with_capacity(count);
-        for at in 0..count {
-            let bytes = fields.sized()?;
-            let given = prepared.given(at);
-            let target = plan.as_ref().and_then(|plan| plan.parameter(at, given.is_some()));
-            let wire = match given {
-                None => parameter::wire_type(target),
-                Some(oid) => Type::from_oid(oid).unwrap_or(Type::UNKNOWN),
-            };
-            values.push(parameter::decode(at + 1, bytes, formats.binary(at), &wire, target)?);
-        }
-        let count = fields.count()?;
-        let formats = (0..count).map(|_| fields.i16().map(|f| f == 1)).collect::<Result<Vec<_>, _>>()?;
-        let formats = Formats(formats);
-        let made = Portal { prepared, plan, values, formats, running: None, finished: false };
-        self.portals.remove(&portal);
-        self.hold(made.bytes())?;
-        self.portals.insert(portal, made);
-        message::put(&mut self.client.output, b'2', |_| {});
-        Ok(())
-    }
-
-    /// Returns a plan of a statement for the current catalog.
-    async fn fresh_plan(&mut self, prepared: &PreparedStatement) -> Result<Option<Arc<Plan>>, Failure> {
-        let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(None) };
-        if plan.version == self.session.query.inner.store.catalog_version() {
-            return Ok(Some(plan.clone()));
-        }
-        let fresh = match self.session.cached(&prepared.sql) {
-            Some(cached) => cached.plan,
-            None => {
-                let fresh = self.planned(statement, prepared.footprint).await?;
-                self.session.query.inner.plans.put(&prepared.sql, statement, &fresh);
-                fresh
-            }
-        };
-        let same = fresh.schema.fields().len() == plan.schema.fields().len()
-            && fresh
-                .schema
-                .fields()
-                .iter()
-                .zip(plan.schema.fields())
-                .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
-        if !same {
-            // The described columns are outdated. Clients prepare again on this error.
-            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
-                .with_hint("Channels were added or widened. Prepare the statement again.")
-                .into());
-        }
-        Ok(Some(fresh))
-    }
-
-    fn describe(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
-        let (kind, name) = (fields.u8()?, fields.text()?);
-        let (prepared, plan, formats) = match kind {
-            b'S' => {
-                let prepared = self.statements.get(name).cloned().ok_or_else(|| no_statement(name))?;
-                let plan = prepared.plan.clone();
-                (prepared, plan, Formats::default())
-            }
-            b'P' => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                (portal.prepared.clone(), portal.plan.clone(), portal.formats.clone())
-            }
-            _ => return Err(violation("Describe of neither statement nor portal").into()),
-        };
-        let out = &mut self.client.output;
-        if kind == b'S' {
-            let count = plan.as_ref().map_or(0, |plan| plan.parameters.len());
-            let type_of = |at| plan.as_ref().and_then(|plan| plan.parameter(at, false));
-            message::put(out, b't', |out| {
-                out.put_i16(count as i16);
-                for at in 0..count {
-                    out.put_u32(prepared.given(at).unwrap_or_else(|| parameter::wire_type(type_of(at)).oid()));
-                }
-            });
-        }
-        let columns = match (&plan, &prepared.statement) {
-            (Some(plan), _) => columns_of(plan)?,
-            (None, Some(statement)) => match statement::request(statement) {
-                Request::Show(name) => show_columns(name.as_deref()),
-                _ => Vec::new(),
-            },
-            (None, None) => Vec::new(),
-        };
-        if columns.is_empty() && plan.is_none() {
-            message::put(out, b'n', |_| {});
-        } else {
-            message::put_row_description(out, &columns, |at| formats.binary(at));
-        }
-        Ok(())
-    }
-
-    async fn execute(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
-        let (name, most) = (fields.text()?.to_owned(), fields.i32()?);
-        let most = usize::try_from(most).unwrap_or(0);
-        let portal = self.portals.get_mut(&name).ok_or_else(|| no_portal(&name))?;
-        let Some(statement) = portal.prepared.statement.clone() else {
-            message::put(&mut self.client.output, b'I', |_| {});
-            return Ok(());
-        };
-        let footprint = portal.prepared.footprint;
-        let Some(plan) = portal.plan.clone() else {
-            let request = statement::request(&statement);
-            self.in_transaction(&request)?;
-            self.begin();
-            return self.command(request, footprint, false).await;
-        };
-        if portal.finished {
-            message::put_complete(&mut self.client.output, "SELECT 0");
-            return Ok(());
-        }
-        let (running, values, formats) =
-            (portal.running.take(), std::mem::take(&mut portal.values), portal.formats.clone());
-        self.in_transaction(&Request::Rows)?;
-        self.begin();
-        let deadline = self.deadline();
-        let mut running = match running {
-            Some(running) => running,
-            None if plan.reusable => self.start(&plan, &values, formats, deadline).await?,
-            None => {
-                // Table functions take their arguments during planning.
-                let mut bound = statement.as_ref().clone();
-                parameter::bind_in_table_functions(&mut bound, &values)?;
-                let plan = self.planned(&Arc::new(bound), footprint).await?;
-                let values = if plan.parameters.is_empty() { Vec::new() } else { values };
-                self.start(&plan, &values, formats, deadline).await?
-            }
-        };
-        let progress = self.pump(&mut running, most, deadline).await?;
-        if let Some(portal) = self.portals.get_mut(&name) {
-            match progress {
-                Progress::Suspended => portal.running = Some(running),
-                Progress::Complete => portal.finished = true,
-            }
-        }
-        Ok(())
-    }
-
     /// Starts work on a message. Resets a cancel request that came too late for the one before.
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         if *self.cancel.borrow() {
             self.cancel.send_replace(false);
         }
@@ -645,7 +427,7 @@ impl Connection {
         Ok(Running::batches(plan, rows, formats)?)
     }
 
-    /// Sends up to `most` rows (0 for all). Returns how the portion ended.
+    /// Sends up to `most` rows (0 for all), or passes them. Returns how the portion ended.
     pub(super) async fn pump(
         &mut self,
         running: &mut Running,
@@ -669,7 +451,6 @@ impl Connection {
                 self.send_watched(&watched).await?;
             }
             if let Some(progress) = progress {
-                running.put_end(&mut self.client.output, progress);
                 return Ok(progress);
             }
             tokio::task::yield_now().await;
@@ -703,19 +484,19 @@ impl Connection {
     }
 }
 
-fn violation(what: &str) -> QueryError {
+pub(super) fn violation(what: &str) -> QueryError {
     QueryError::new(sqlstate::PROTOCOL_VIOLATION, format!("invalid message: {what}"))
 }
 
-fn no_statement(name: &str) -> QueryError {
+pub(super) fn no_statement(name: &str) -> QueryError {
     QueryError::new(sqlstate::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
 }
 
-fn no_portal(name: &str) -> QueryError {
+pub(super) fn no_portal(name: &str) -> QueryError {
     QueryError::new(sqlstate::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
 }
 
-fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
+pub(super) fn show_columns(name: Option<&str>) -> Vec<ResultColumn> {
     let column = |name: &str| ResultColumn { name: name.to_owned(), kind: Type::TEXT, modifier: -1 };
     match name {
         Some(name) => vec![column(name)],

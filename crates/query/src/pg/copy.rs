@@ -45,7 +45,8 @@ impl Connection {
         let mut running = self.start(&plan, &[], Formats::default(), deadline).await?;
         copy.put_response(&mut self.client.output, &columns);
         running = running.into_copy(copy);
-        self.pump(&mut running, 0, deadline).await?;
+        let progress = self.pump(&mut running, 0, deadline).await?;
+        running.put_end(&mut self.client.output, progress);
         Ok(())
     }
 }

@@ -1,14 +1,20 @@
 //! The PostgreSQL protocol: a read-only session for each connection.
 //!
 //! `server` accepts and authenticates the connections admitted by `doors`, `connection` serves the messages of one
-//! client, `result` turns rows into messages, and `auth` checks passwords. The encoding itself is in [`crate::wire`].
+//! client with those of the extended protocol in `extended`, `result` turns rows into messages, and `auth` checks
+//! passwords. What statements keep between messages is in `portal`, `prepared`, `cursor` and `transaction`. The encoding
+//! itself is in [`crate::wire`].
 
 pub(crate) mod auth;
 mod client;
 mod connection;
 mod copy;
+mod cursor;
 mod doors;
+mod extended;
 mod portal;
+mod prepared;
 mod result;
 mod server;
+mod transaction;
 mod watched;

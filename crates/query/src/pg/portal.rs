@@ -4,22 +4,29 @@ use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
+use pgwire::api::Type;
 
 use super::result::Running;
+use crate::error::QueryError;
+use crate::plan::parameter;
 use crate::query::Plan;
+use crate::sql::cursor::Cursor;
 use crate::sql::footprint::Footprint;
 use crate::wire::message::Formats;
 
 /// A parsed statement.
 pub(super) struct PreparedStatement {
-    pub(super) sql: String,
-    /// Parsed statement; `None` for an empty text.
+    /// Text by which its plan is cached; `None` for a part of a longer text.
+    pub(super) sql: Option<String>,
+    /// Parsed statement; `None` for an empty text. For the declaration of a cursor, its query.
     pub(super) statement: Option<Arc<Statement>>,
     pub(super) footprint: Footprint,
     /// Plan, for statements that return rows.
     pub(super) plan: Option<Arc<Plan>>,
     /// Parameter types given by the client; 0 for those it left open.
     pub(super) given: Vec<u32>,
+    /// Cursor that the statement declares.
+    pub(super) cursor: Option<Cursor>,
 }
 
 impl PreparedStatement {
@@ -28,26 +35,67 @@ impl PreparedStatement {
         self.given.get(at).copied().filter(|oid| *oid != 0)
     }
 
+    /// Decodes the value of a parameter, counted from 0, for a plan of the statement.
+    ///
+    /// # Errors
+    /// If the bytes are not a value of the parameter's type.
+    pub(super) fn decode(
+        &self,
+        at: usize,
+        bytes: Option<&[u8]>,
+        binary: bool,
+        plan: Option<&Plan>,
+    ) -> Result<ScalarValue, QueryError> {
+        let given = self.given(at);
+        let target = plan.and_then(|plan| plan.parameter(at, given.is_some()));
+        let wire = match given {
+            None => parameter::wire_type(target),
+            Some(oid) => Type::from_oid(oid).unwrap_or(Type::UNKNOWN),
+        };
+        parameter::decode(at + 1, bytes, binary, &wire, target)
+    }
+
     /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let plan = self.plan.as_ref().map_or(4_096 + self.footprint.tree_bytes, |plan| plan.weight);
-        self.sql.len() + self.given.len() * 4 + plan
+        self.sql.as_ref().map_or(0, String::len) + self.given.len() * 4 + plan
     }
 }
 
 /// A statement with its values.
-pub(super) struct Portal {
+pub(super) struct Bound {
     pub(super) prepared: Arc<PreparedStatement>,
     pub(super) plan: Option<Arc<Plan>>,
     pub(super) values: Vec<ScalarValue>,
+}
+
+/// A bound statement that is run in portions.
+pub(super) struct Portal {
+    pub(super) bound: Bound,
     pub(super) formats: Formats,
-    pub(super) running: Option<Running>,
-    pub(super) finished: bool,
+    pub(super) state: PortalState,
+    /// Whether it is a cursor declared in SQL, and not what declares one.
+    pub(super) is_cursor: bool,
+    /// Number in the order of all portals of the connection.
+    pub(super) number: u64,
+    /// Rows sent or passed so far.
+    pub(super) position: u64,
+}
+
+/// Progress of a portal.
+pub(super) enum PortalState {
+    Ready,
+    Running(Box<Running>),
+    Complete,
+    /// Its statement failed.
+    Failed,
 }
 
 impl Portal {
     /// Returns its approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        1_024 + self.values.iter().map(ScalarValue::size).sum::<usize>()
+        // Nothing else holds the statement of a cursor.
+        let own = if self.is_cursor { self.bound.prepared.bytes() } else { 0 };
+        1_024 + own + self.bound.values.iter().map(ScalarValue::size).sum::<usize>()
     }
 }

@@ -45,8 +45,10 @@ pub(crate) struct Running {
     copy: Option<CopyData>,
     /// Rows left of this portion; `None` for no limit.
     left: Option<usize>,
-    /// Rows sent in this portion.
+    /// Rows sent or passed in this portion.
     sent: u64,
+    /// Whether rows are passed and not sent.
+    passing: bool,
     /// Cells of a row of copy data.
     cells: BytesMut,
 }
@@ -97,7 +99,7 @@ impl Running {
 
     fn of(source: Source, kinds: Vec<(Type, bool)>, formats: Formats) -> Self {
         let form = RowForm::data(formats);
-        Running { source, kinds, form, copy: None, left: None, sent: 0, cells: BytesMut::new() }
+        Running { source, kinds, form, copy: None, left: None, sent: 0, passing: false, cells: BytesMut::new() }
     }
 
     /// Switches to copy data.
@@ -109,6 +111,21 @@ impl Running {
     pub(crate) fn portion(&mut self, most: usize) {
         self.left = (most > 0).then_some(most);
         self.sent = 0;
+    }
+
+    /// Changes the form of the next rows.
+    pub(crate) fn set_form(&mut self, form: RowForm) {
+        self.form = form;
+    }
+
+    /// Sets whether the next rows are passed and not sent.
+    pub(crate) fn set_passing(&mut self, passing: bool) {
+        self.passing = passing;
+    }
+
+    /// Returns the number of rows sent or passed in this portion.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Reports whether the next rows must be waited for.
@@ -154,7 +171,8 @@ impl Running {
             }
             let most = self.left.unwrap_or(usize::MAX).min(ROWS_AT_A_TIME - made);
             let start = out.len();
-            let Some(rows) = self.put_some(out, (most, full), room)? else { return Ok(Some(Progress::Complete)) };
+            let rows = if self.passing { self.pass_some(most)? } else { self.put_some(out, (most, full), room)? };
+            let Some(rows) = rows else { return Ok(Some(Progress::Complete)) };
             if rows == 0 {
                 return Ok(None);
             }
@@ -168,6 +186,18 @@ impl Running {
             }
         }
         Ok(None)
+    }
+
+    /// Passes rows, at most `most`. Returns their number like [`Running::put_some`].
+    fn pass_some(&mut self, most: usize) -> Result<Option<usize>, QueryError> {
+        match &mut self.source {
+            Source::Direct { rows, .. } => rows.pass(&self.form, most),
+            Source::Batches { batch, next, ended, .. } => {
+                let rows = batch.as_ref().map_or(0, |batch| batch.num_rows() - *next).min(most);
+                *next += rows;
+                Ok(if rows == 0 && *ended { None } else { Some(rows) })
+            }
+        }
     }
 
     /// Appends one row, or several if they are short: at most `most`, and few enough to stay near `full` bytes of output.

@@ -263,6 +263,18 @@ impl DirectRows {
         Ok(self.skip == 0)
     }
 
+    /// Takes the next rows without writing them, at most `most`. Returns their number like [`DirectPlan::put_rows`].
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(crate) fn pass(&mut self, form: &RowForm, most: usize) -> Result<Option<usize>, QueryError> {
+        let asked = Asked { form: Some(form), room: usize::MAX };
+        if !self.pass_by(&asked)? {
+            return Ok(Some(0));
+        }
+        Ok(self.next(&asked, most)?.map(|(_, run)| run.rows.len()))
+    }
+
     /// Returns the next rows, at least one, after all rows to skip.
     fn next(&mut self, asked: &Asked<'_>, most: usize) -> Result<Found<'_, Option<RowTemplate>>, QueryError> {
         if self.left == 0 {

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::statement::folded;
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::system::catalog::{DATABASE, PUBLIC, SYSTEM, Tables};
 
@@ -36,10 +37,6 @@ pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<usiz
 }
 
 /// Returns an identifier as SQL folds it.
-fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
 /// Names defined by the statement itself, which take precedence over tables and columns.
 #[derive(Default)]
 struct Defined {

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::QueryError;
+use crate::sql::statement::folded;
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::system::catalog::{PUBLIC, Tables};
 
@@ -176,10 +177,6 @@ impl Rename<'_> {
 /// Reports whether two columns of one name are the same one, as far as they say where they come from.
 fn is_same(one: &[String], other: &[String]) -> bool {
     one.len() == 1 || other.len() == 1 || one.ends_with(other) || other.ends_with(one)
-}
-
-fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 fn last(name: &ObjectName) -> Option<String> {

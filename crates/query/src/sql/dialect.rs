@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::sql::copy;
+use crate::sql::{copy, cursor};
 
 /// Number of tries allowed for a statement of any size.
 const STEPS_MIN: u64 = 10_000;
@@ -82,7 +82,7 @@ impl Dialect for BoundedDialect {
 
     /// Parses statements of which the parser knows only a part.
     fn parse_statement(&self, parser: &mut Parser) -> Option<Result<Statement, ParserError>> {
-        copy::parse(parser)
+        copy::parse(parser).or_else(|| cursor::parse(parser))
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {

@@ -1,11 +1,16 @@
 //! Classifies a statement: one that returns rows, one that changes the session, or one that a read-only database
 //! rejects.
 
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query as SqlQuery, Set, Statement, Value};
+use datafusion::sql::sqlparser::ast::{
+    CloseCursor, DataType as SqlType, DiscardObject, Expr, Ident, ObjectName, ObjectNamePart, Query as SqlQuery, Set,
+    Statement, Value,
+};
 
 use crate::error::{QueryError, sqlstate};
 use crate::sql::copy;
 use crate::sql::copy::CopyForm;
+use crate::sql::cursor;
+use crate::sql::cursor::{Cursor, Fetch};
 
 /// Treatment of a statement by the session.
 pub(crate) enum Request {
@@ -23,9 +28,25 @@ pub(crate) enum Request {
     End {
         /// Whether it ends by `COMMIT`.
         commit: bool,
+        /// Whether the next one begins at once.
+        chain: bool,
     },
-    /// A savepoint created, released or rolled back to inside a transaction. Nothing was written, so nothing is undone.
-    Savepoint(&'static str),
+    /// A savepoint created inside a transaction.
+    Savepoint(String),
+    /// A savepoint released.
+    Release(String),
+    /// A return to a savepoint, from which the transaction continues. Nothing was written, so nothing is undone.
+    RollbackTo(String),
+    /// A cursor declared over a query.
+    Declare(Cursor, Box<SqlQuery>),
+    /// Rows of a cursor fetched or passed.
+    Fetch(Fetch),
+    /// A cursor closed, or all for `None`.
+    Close(Option<String>),
+    /// A statement prepared under a name, with the types of its parameters.
+    Prepare { name: String, types: Vec<SqlType>, statement: Box<Statement> },
+    /// A prepared statement run with arguments.
+    Execute { name: String, arguments: Vec<Expr> },
     /// Removal of a prepared statement, or of all for `None`.
     Deallocate(Option<String>),
     /// Reset of the entire session.
@@ -59,16 +80,40 @@ pub(crate) fn request(statement: &Statement) -> Request {
             }
         }
         Statement::StartTransaction { .. } => Request::Begin,
-        Statement::Commit { .. } => Request::End { commit: true },
-        Statement::Rollback { savepoint: Some(_), .. } => Request::Savepoint("ROLLBACK"),
-        Statement::Rollback { .. } => Request::End { commit: false },
-        Statement::Savepoint { .. } => Request::Savepoint("SAVEPOINT"),
-        Statement::ReleaseSavepoint { .. } => Request::Savepoint("RELEASE"),
-        Statement::Deallocate { name, .. } => match name.value.to_lowercase().as_str() {
-            "all" => Request::Deallocate(None),
-            _ => Request::Deallocate(Some(name.value.clone())),
+        Statement::Commit { chain, .. } => Request::End { commit: true, chain: *chain },
+        Statement::Rollback { savepoint: Some(name), .. } => Request::RollbackTo(folded(name)),
+        Statement::Rollback { chain, .. } => Request::End { commit: false, chain: *chain },
+        Statement::Savepoint { name } => Request::Savepoint(folded(name)),
+        Statement::ReleaseSavepoint { name } => Request::Release(folded(name)),
+        Statement::Declare { stmts } => match stmts.as_slice() {
+            [declare] => match cursor::declared(declare) {
+                Ok((cursor, query)) => Request::Declare(cursor, query),
+                Err(refused) => Request::Refused(refused),
+            },
+            _ => Request::Refused(refusal(statement)),
         },
-        Statement::Discard { .. } => Request::Discard,
+        Statement::Fetch { name, direction, into, .. } => {
+            Request::Fetch(cursor::fetched(name, direction, into.as_ref()))
+        }
+        Statement::Close { cursor: CloseCursor::All } => Request::Close(None),
+        Statement::Close { cursor: CloseCursor::Specific { name } } => Request::Close(Some(folded(name))),
+        Statement::Prepare { name, data_types, statement } => {
+            Request::Prepare { name: folded(name), types: data_types.clone(), statement: statement.clone() }
+        }
+        Statement::Execute { name: Some(name), parameters, immediate: false, .. } => {
+            let name = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect::<Vec<_>>().join(".");
+            Request::Execute { name, arguments: parameters.clone() }
+        }
+        Statement::Deallocate { name, .. } => match name.quote_style {
+            None if name.value.eq_ignore_ascii_case("all") => Request::Deallocate(None),
+            _ => Request::Deallocate(Some(folded(name))),
+        },
+        Statement::Discard { object_type: DiscardObject::ALL } => Request::Discard,
+        Statement::Discard { object_type } => Request::Nothing(match object_type {
+            DiscardObject::PLANS => "DISCARD PLANS",
+            DiscardObject::SEQUENCES => "DISCARD SEQUENCES",
+            _ => "DISCARD TEMP",
+        }),
         Statement::LISTEN { .. } => Request::Nothing("LISTEN"),
         Statement::UNLISTEN { .. } => Request::Nothing("UNLISTEN"),
         Statement::Copy { .. } => match copy::query_of(statement) {
@@ -107,6 +152,11 @@ fn set_request(set: &Set) -> Request {
             Request::Refused(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message))
         }
     }
+}
+
+/// Returns a name as PostgreSQL reads it: in lower case, unless it is in quotes.
+pub(crate) fn folded(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 fn plain(name: &ObjectName) -> String {
@@ -149,10 +199,6 @@ pub(crate) fn refusal(statement: &Statement) -> QueryError {
         "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE" | "CREATE" | "DROP" | "ALTER" | "COPY" | "GRANT"
         | "REVOKE" | "COMMENT" | "VACUUM" | "REINDEX" | "LOCK" | "REPLACE" | "LOAD" | "CALL" | "UNLOAD" => {
             QueryError::read_only(&what)
-        }
-        "DECLARE" | "FETCH" | "CLOSE" | "MOVE" => {
-            QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "server-side cursors in SQL are not offered")
-                .with_hint("The extended protocol fetches a portal in parts.")
         }
         _ => QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, format!("{what} is not offered here")),
     }

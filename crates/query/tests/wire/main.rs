@@ -28,6 +28,7 @@ mod hostile;
 mod integers;
 mod names;
 mod order;
+mod sessions;
 mod totals;
 mod values;
 
