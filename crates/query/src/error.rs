@@ -27,6 +27,8 @@ pub mod sqlstate {
     pub const INVALID_PARAMETER: &str = "22023";
     /// A malformed regular expression.
     pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
+    /// A NULL where none is allowed.
+    pub const NULL_NOT_ALLOWED: &str = "22004";
     /// Text that is not a value of its type.
     pub const INVALID_TEXT: &str = "22P02";
     /// Bytes that are not a value of their type.

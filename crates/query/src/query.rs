@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::format_type::create_format_type_udf;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use strongback_store::{Pattern, Store, View};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -43,6 +44,7 @@ use crate::operators::membership::CheckMemberships;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
 use crate::operators::totalled::Totalled;
+use crate::plan::labels::Labels;
 use crate::plan::names;
 use crate::plan::parameter;
 use crate::plan::planning::Planning;
@@ -69,8 +71,9 @@ use crate::system::SystemRows;
 use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::system::pg_catalog;
-use crate::system::pg_catalog::FormatType;
+use crate::system::pg_catalog::{FormatType, SessionCursors};
 use crate::system::rows_read::SystemRowsRead;
+use crate::system::session::{OfText, SetConfig, SizePretty, TypeOf};
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
@@ -205,12 +208,16 @@ impl Query {
     pub(crate) fn session(&self) -> Session {
         let settings = Settings::new(self.inner.options.statement_timeout).shared();
         let mut state = self.inner.template.clone();
-        let function = Arc::new(ScalarUDF::from(CurrentSetting::new(settings.clone())));
         use datafusion::execution::FunctionRegistry;
-        if let Err(error) = state.register_udf(function) {
-            tracing::warn!(%error, "sessions go without current_setting");
+        for function in
+            [ScalarUDF::from(CurrentSetting::new(settings.clone())), ScalarUDF::from(SetConfig::new(settings.clone()))]
+        {
+            if let Err(error) = state.register_udf(Arc::new(function)) {
+                tracing::warn!(%error, "sessions go without a function of their settings");
+            }
         }
-        Session { query: self.clone(), state: Arc::new(state), settings, account: Arc::default() }
+        let cursors = Mutex::default();
+        Session { query: self.clone(), state: Arc::new(state), settings, cursors, account: Arc::default() }
     }
 }
 
@@ -264,6 +271,14 @@ fn template(
         context.register_udtf(&name, Arc::new(function) as Arc<dyn TableFunctionImpl>);
     }
     context.register_udf(ScalarUDF::from(Now::new()));
+    for function in [
+        ScalarUDF::from(TypeOf::new()),
+        ScalarUDF::from(SizePretty::new()),
+        ScalarUDF::from(OfText::ToRegtype),
+        ScalarUDF::from(OfText::QuoteLiteral),
+    ] {
+        context.register_udf(function);
+    }
     let version = format!("PostgreSQL {SERVER_VERSION} (Strongback {})", env!("CARGO_PKG_VERSION"));
     let user = ScalarValue::from("strongback");
     for function in [
@@ -305,6 +320,8 @@ pub(crate) struct Session {
     pub(crate) query: Query,
     state: Arc<SessionState>,
     pub(crate) settings: SharedSettings,
+    /// Its cursors, for `pg_cursors`.
+    pub(crate) cursors: Mutex<Arc<SessionCursors>>,
     /// Record of its planning and running time.
     account: Arc<Account>,
 }
@@ -365,9 +382,10 @@ impl Session {
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
+        let cursors = self.cursors.lock().clone();
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
         let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, Stopped::by(stopped))
+            planner.physical(&state, &logical, values, cursors, Stopped::by(stopped))
         });
         let planned = planned.await?;
         let stopped = planned.stopped.clone();
@@ -392,12 +410,14 @@ impl Inner {
         let functions = parameter::table_functions(&mut statement)?;
         let texts = LongTexts::take(&mut statement)?;
         // A plan with a session's own functions belongs to the session.
-        let reusable = !functions.any && !statement.to_string().to_ascii_lowercase().contains("current_setting");
+        let text = statement.to_string().to_ascii_lowercase();
+        let reusable = !functions.any && !["current_setting", "set_config"].iter().any(|own| text.contains(own));
         if !functions.parameters.is_empty() {
             parameter::bind_in_table_functions(&mut statement, &[])?;
         }
         let columns = names::resolve(&mut statement, &tables)?;
         extent::check_joins(&mut statement, columns)?;
+        let labels = Labels::of(&statement);
         let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
         let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
@@ -418,7 +438,7 @@ impl Inner {
             parameters[number - 1].get_or_insert(kind);
         }
         let casts = parameter::cast_types(&logical, &parameters)?;
-        let schema = repeated.shown(&logical)?;
+        let schema = labels.shown(repeated.shown(&logical)?);
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
@@ -430,6 +450,7 @@ impl Inner {
         state: &SessionState,
         plan: &Plan,
         values: Vec<ScalarValue>,
+        cursors: Arc<SessionCursors>,
         stopped: Stopped,
     ) -> Result<Planned, QueryError> {
         let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
@@ -439,6 +460,7 @@ impl Inner {
         }
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
+        state.config_mut().set_extension(cursors);
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();

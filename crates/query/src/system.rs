@@ -6,6 +6,7 @@ pub(crate) mod counters;
 pub(crate) mod function;
 pub(crate) mod pg_catalog;
 pub(crate) mod rows_read;
+pub(crate) mod session;
 pub(crate) mod state;
 pub(crate) mod tables;
 

@@ -420,6 +420,7 @@ impl Connection {
                 return Ok(Running::direct(plan.clone(), rows, formats));
             }
         }
+        self.list_cursors();
         // The wait for a turn can be long, and may be interrupted like a running query.
         let watched = self.watch(deadline);
         let session = &self.session;
@@ -521,20 +522,7 @@ pub(super) fn columns_of(plan: &Plan) -> Result<Vec<ResultColumn>, QueryError> {
                 }
                 _ => -1,
             };
-            Ok(ResultColumn { name: label(field.name()), kind: encode::wire_type(field)?, modifier })
+            Ok(ResultColumn { name: field.name().clone(), kind: encode::wire_type(field)?, modifier })
         })
         .collect()
-}
-
-/// Returns a column's name, for a function as PostgreSQL does: without its arguments and its window.
-fn label(name: &str) -> String {
-    let is_word = |text: &str| {
-        text.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    let ends = |text: &str| [")", " CURRENT ROW", " PRECEDING", " FOLLOWING"].iter().any(|end| text.ends_with(end));
-    match name.split_once('(') {
-        Some((function, rest)) if ends(rest) && is_word(function) => function.to_owned(),
-        _ => name.to_owned(),
-    }
 }

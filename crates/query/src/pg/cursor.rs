@@ -9,8 +9,10 @@ use super::portal::{Bound, Portal, PortalState, PreparedStatement};
 use super::result::{Progress, Running};
 use super::watched::Failure;
 use crate::error::{QueryError, sqlstate};
+use crate::running::clock::now_ns;
 use crate::sql::cursor::{Cursor, Fetch, Reach};
 use crate::sql::footprint::Footprint;
+use crate::system::pg_catalog::{CursorRow, SessionCursors};
 use crate::wire::message;
 use crate::wire::message::{Formats, ResultColumn, RowForm};
 
@@ -58,6 +60,7 @@ impl Connection {
             is_cursor: true,
             number: self.transaction.next_portal(),
             position: 0,
+            created_us: now_ns().div_euclid(1_000),
         };
         self.hold(portal.bytes())?;
         self.portals.insert(cursor.name, portal);
@@ -120,6 +123,22 @@ impl Connection {
         self.put_back(&fetch.name, running, progress, position + sent);
         message::put_complete(&mut self.client.output, &format!("{verb} {sent}"));
         Ok(())
+    }
+
+    /// Tells the session about its cursors before a statement of DataFusion starts, which may read `pg_cursors`.
+    pub(super) fn list_cursors(&self) {
+        let mut listed = self.session.cursors.lock();
+        let cursors = self.portals.iter().filter(|(_, portal)| portal.is_cursor);
+        if listed.0.is_empty() && cursors.clone().next().is_none() {
+            return;
+        }
+        let row = |(name, portal): (&String, &Portal)| CursorRow {
+            name: name.clone(),
+            statement: portal.bound.prepared.statement.as_ref().map_or_else(String::new, ToString::to_string),
+            binary: portal.formats.binary(0),
+            created_us: portal.created_us,
+        };
+        *listed = Arc::new(SessionCursors(cursors.map(row).collect()));
     }
 
     /// Takes the running statement of a portal. Until it is put back, the portal counts as failed.

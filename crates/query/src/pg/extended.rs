@@ -14,6 +14,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::plan::parameter;
 use crate::query::Plan;
 use crate::query::cache::CachedPlan;
+use crate::running::clock::now_ns;
 use crate::sql::statement;
 use crate::sql::statement::Request;
 use crate::wire::message;
@@ -23,7 +24,7 @@ impl Connection {
     pub(super) async fn parse(&mut self, mut fields: Body<'_>) -> Result<(), Failure> {
         let (name, sql) = (fields.text()?.to_owned(), fields.text()?);
         let count = fields.count()?;
-        let given = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<_>, _>>()?;
+        let mut given = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<_>, _>>()?;
         if !name.is_empty() {
             self.check_name(&name)?;
         }
@@ -32,6 +33,9 @@ impl Connection {
             Some(CachedPlan { statement, plan }) => {
                 self.in_transaction(&Request::Rows)?;
                 let footprint = plan.footprint;
+                if sql.contains("oid") {
+                    parameter::give_numbers(&mut statement.as_ref().clone(), &mut given)?;
+                }
                 let (sql, statement, plan) = (Some(sql.to_owned()), Some(statement), Some(plan));
                 PreparedStatement { sql, statement, footprint, plan, given, cursor: None }
             }
@@ -43,6 +47,9 @@ impl Connection {
                         "cannot insert multiple commands into a prepared statement",
                     )
                     .into());
+                }
+                if let Some(statement) = statements.first_mut() {
+                    parameter::give_numbers(statement, &mut given)?;
                 }
                 let mut prepared = PreparedStatement {
                     sql: Some(sql.to_owned()),
@@ -114,6 +121,7 @@ impl Connection {
             is_cursor: false,
             number: self.transaction.next_portal(),
             position: 0,
+            created_us: now_ns().div_euclid(1_000),
         };
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             let text = format!("cursor \"{portal}\" already exists");

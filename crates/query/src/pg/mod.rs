@@ -2,19 +2,21 @@
 //!
 //! `server` accepts and authenticates the connections admitted by `doors`, `connection` serves the messages of one
 //! client with those of the extended protocol in `extended`, `result` turns rows into messages, and `auth` checks
-//! passwords. What statements keep between messages is in `portal`, `prepared`, `cursor` and `transaction`. The encoding
+//! passwords. What statements keep between messages is in `portal`, `prepared`, `cursor` and `savepoint`. The encoding
 //! itself is in [`crate::wire`].
 
 pub(crate) mod auth;
 mod client;
 mod connection;
 mod copy;
+mod copy_data;
 mod cursor;
 mod doors;
 mod extended;
 mod portal;
 mod prepared;
 mod result;
+mod savepoint;
 mod server;
 mod transaction;
 mod watched;

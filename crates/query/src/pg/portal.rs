@@ -80,6 +80,8 @@ pub(super) struct Portal {
     pub(super) number: u64,
     /// Rows sent or passed so far.
     pub(super) position: u64,
+    /// Time at which it was made, in microseconds since 1970.
+    pub(super) created_us: i64,
 }
 
 /// Progress of a portal.

@@ -7,7 +7,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use pgwire::api::Type;
 
-use super::copy::CopyData;
+use super::copy_data::CopyData;
 use crate::error::{QueryError, sqlstate};
 use crate::plan::direct::DirectRows;
 use crate::query::{Plan, Rows};

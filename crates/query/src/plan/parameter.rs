@@ -181,9 +181,41 @@ pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[Scala
     walk(statement, &mut Bind(values))
 }
 
+/// Gives the type `oid` or `oid[]` to parameters that are cast to it and have none yet. To the planner, numbers of objects
+/// are integers.
+pub(crate) fn give_numbers(statement: &mut Statement, given: &mut Vec<u32>) -> Result<(), QueryError> {
+    struct Give<'a>(&'a mut Vec<u32>);
+    impl Visitor for Give<'_> {
+        fn expr(&mut self, expr: &mut Expr) -> Step {
+            if let Expr::Cast { expr: inner, data_type, .. } = expr
+                && let Some(number) = placeholder_of(inner)
+                && let Some(kind) = match data_type.to_string().to_lowercase().as_str() {
+                    "oid" => Some(Type::OID),
+                    "oid[]" => Some(Type::OID_ARRAY),
+                    _ => None,
+                }
+            {
+                if self.0.len() < number {
+                    self.0.resize(number, 0);
+                }
+                if self.0[number - 1] == 0 {
+                    self.0[number - 1] = kind.oid();
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    walk(statement, &mut Give(given))
+}
+
 /// Returns the number of the parameter in an argument, if it is one.
 fn placeholder(arg: &FunctionArg) -> Option<usize> {
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
+    placeholder_of(expr)
+}
+
+/// Returns the number of the parameter that an expression is, maybe in brackets or cast.
+fn placeholder_of(expr: &Expr) -> Option<usize> {
     let mut expr = expr;
     loop {
         match expr {

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::QueryError;
+use crate::plan::labels::{label, name_tables};
 use crate::sql::statement::folded;
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::system::catalog::{PUBLIC, Tables};
@@ -31,6 +32,9 @@ impl Repeated {
     /// Passes on errors of the walk, and adds none.
     pub(crate) fn rename(statement: &mut Statement, tables: &Tables) -> Result<Repeated, QueryError> {
         let mut rename = Rename { tables, names: HashMap::new() };
+        if let Statement::Query(query) = statement {
+            name_tables(query, &mut rename.names);
+        }
         walk(statement, &mut rename)?;
         Ok(Repeated(rename.names))
     }
@@ -46,8 +50,7 @@ impl Repeated {
                     if let Expr::Alias(alias) = expr
                         && let Some(name) = self.0.get_mut(&alias.name)
                     {
-                        // An expression is shown as the planner names it.
-                        *name = alias.expr.schema_name().to_string();
+                        // With the case of its table.
                         if let Expr::Column(column) = alias.expr.as_ref() {
                             name.clone_from(&column.name);
                         }
@@ -88,6 +91,31 @@ impl Repeated {
             name = known;
         }
         name
+    }
+}
+
+/// Returns a text that is the same for all expressions to which the planner may give one name: without case, brackets
+/// and the tables of columns, and with one name for each function of the current time.
+fn planned_alike(expr: &str) -> String {
+    let mut text = String::with_capacity(expr.len());
+    let mut word = 0;
+    for character in expr.chars() {
+        match character {
+            '(' | ')' | ' ' => word = text.len(),
+            // `count(*)` is planned as `count(1)`.
+            '*' => text.push('1'),
+            '.' if text[word..].starts_with(|first: char| !first.is_ascii_digit()) => text.truncate(word),
+            other => {
+                text.extend(other.to_lowercase());
+                if !(other.is_alphanumeric() || matches!(other, '_' | '"')) {
+                    word = text.len();
+                }
+            }
+        }
+    }
+    match text.as_str() {
+        "current_timestamp" | "transaction_timestamp" | "statement_timestamp" | "localtimestamp" => "now".to_owned(),
+        _ => text,
     }
 }
 
@@ -140,17 +168,15 @@ impl Rename<'_> {
                 SqlExpr::Identifier(ident) => vec![folded(ident)],
                 SqlExpr::CompoundIdentifier(idents) => idents.iter().map(folded).collect(),
                 // To DataFusion it has the name of what is converted, which may be selected or sorted by as well.
-                SqlExpr::Cast { .. } | SqlExpr::AtTimeZone { .. } => {
-                    let text = expr.to_string();
-                    self.rename(item, text);
+                SqlExpr::Cast { .. } | SqlExpr::AtTimeZone { .. } | SqlExpr::TypedString(_) => {
+                    let name = label(expr);
+                    self.rename(item, name);
                     continue;
                 }
                 expr => {
-                    let text = expr.to_string();
-                    if expressions.contains(&text) {
-                        self.rename(item, text);
-                    } else {
-                        expressions.insert(text);
+                    if !expressions.insert(planned_alike(&expr.to_string())) {
+                        let name = label(expr);
+                        self.rename(item, name);
                     }
                     continue;
                 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
+    ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArguments, Ident, LimitClause, ObjectName,
+    ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser as SqlParser;
@@ -22,12 +23,23 @@ use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
 use crate::sql::footprint::Footprint;
 use crate::sql::signs;
-use crate::sql::walk::{Step, Visitor, walk, walk_query};
+use crate::sql::walk::{Step, Visitor, walk, walk_expr, walk_query};
 
 /// Maximum text accepted, in bytes.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
 /// Text split into tokens before their number is checked, in bytes.
 const SPLIT_BYTES: usize = 256 << 10;
+
+/// What asyncpg asks for the types of arrays, which it does by a recursive query over all kinds of types. Here there are
+/// only plain types and arrays of them.
+const TYPE_LOOKUP: &str = "\
+    SELECT t.oid, n.nspname AS ns, t.typname AS name, t.typtype AS kind, NULL::oid AS basetype, \
+        t.typelem AS elemtype, e.typdelim AS elemdelim, \
+        NULL::oid AS range_subtype, NULL::text[] AS attrtypoids, NULL::text[] AS attrnames, 0 AS depth, \
+        NULL::text AS basetype_name, e.typname AS elemtype_name, NULL::text AS range_subtype_name \
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
+    LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem \
+    WHERE t.oid = ANY($1::oid[])";
 
 /// Parser of the statements that clients send.
 pub(crate) struct Parser {
@@ -68,7 +80,12 @@ impl Parser {
         columns_of: &dyn Fn(&ObjectName) -> usize,
         stopped: &Arc<AtomicBool>,
     ) -> Result<(Vec<Statement>, Footprint), QueryError> {
-        let Tokens { tokens, footprint } = tokens;
+        let Tokens { mut tokens, footprint } = tokens;
+        let is_lookup = tokens.iter().any(|token| matches!(token, Token::Word(word) if word.value == "typeinfo_tree"));
+        let sql = if is_lookup { TYPE_LOOKUP } else { sql };
+        if is_lookup {
+            tokens = split(sql).0;
+        }
         let names_catalog = tokens.iter().any(names_catalog);
         let dialect = BoundedDialect::new(tokens.len(), stopped.clone());
         let spanned = tokens.into_iter().map(|token| TokenWithSpan { token, span: Span::empty() }).collect();
@@ -176,38 +193,96 @@ impl Visitor for WithoutAliases {
     }
 }
 
-/// Rewrites scalar subqueries of clients over the catalogs: correlated ones, which would find no rows, become NULL, and
-/// uncorrelated ones are limited to one row, because any row will do. Subqueries over other tables are left unchanged.
+/// Rewrites subqueries in the select lists of clients over the catalogs: correlated ones, which would find no rows, become
+/// NULL or an empty array, and uncorrelated ones are limited to one row, because any row will do. Subqueries over other
+/// tables are left unchanged.
 struct CatalogSubqueries;
 
 impl Visitor for CatalogSubqueries {
     fn query(&mut self, query: &mut Query) -> Step {
         let SetExpr::Select(select) = query.body.as_mut() else { return ControlFlow::Continue(()) };
+        let tables = select.from.iter().flat_map(|from| {
+            let joined = from.joins.iter().map(|join| &join.relation);
+            std::iter::once(&from.relation).chain(joined)
+        });
+        let mut kinds =
+            tables.map(|table| matches!(table, TableFactor::Table { name, args: None, .. } if is_catalog(name)));
+        let mut values = CatalogValues { in_catalogs: !select.from.is_empty() && kinds.all(|is_catalog| is_catalog) };
         for item in &mut select.projection {
             let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
-            let Expr::Subquery(subquery) = expr else { continue };
-            let look = match Subquery::of(subquery) {
-                Ok(look) => look,
-                Err(error) => return ControlFlow::Break(error),
-            };
-            if !look.catalogs_only {
-                continue;
-            }
-            if look.correlated && !look.aggregates {
-                *expr = Expr::Value(Value::Null.with_empty_span());
-            } else if !look.correlated && subquery.limit_clause.is_none() && subquery.fetch.is_none() {
-                let one = Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
-                subquery.limit_clause =
-                    Some(LimitClause::LimitOffset { limit: Some(one), offset: None, limit_by: Vec::new() });
+            if let Err(error) = walk_expr(expr, &mut values) {
+                return ControlFlow::Break(error);
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Names the schema of a catalog that the rules of the library do not know.
+    fn table(&mut self, table: &mut TableFactor) -> Step {
+        if let TableFactor::Table { name, args: None, .. } = table
+            && let [part] = name.0.as_slice()
+            && part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case("pg_cursors"))
+        {
+            name.0.insert(0, ObjectNamePart::Identifier(Ident::new("pg_catalog")));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Visitor of the expressions in a select list, which replaces subqueries over the catalogs.
+struct CatalogValues {
+    /// Whether the select list is that of a query over the catalogs.
+    in_catalogs: bool,
+}
+
+impl Visitor for CatalogValues {
+    fn expr(&mut self, expr: &mut Expr) -> Step {
+        let is_array = matches!(expr, Expr::Function(_));
+        let subquery = match expr {
+            Expr::Subquery(subquery) => subquery,
+            Expr::Function(Function { name, args: FunctionArguments::Subquery(subquery), .. })
+                if name.to_string().eq_ignore_ascii_case("array") =>
+            {
+                subquery
+            }
+            _ => return ControlFlow::Continue(()),
+        };
+        let look = match Subquery::of(subquery) {
+            Ok(look) => look,
+            Err(error) => return ControlFlow::Break(error),
+        };
+        if !look.catalogs_only || look.calls && !self.in_catalogs {
+            return ControlFlow::Continue(());
+        }
+        if is_array {
+            *expr = null_texts();
+        } else if look.correlated && !look.aggregates {
+            *expr = Expr::Value(Value::Null.with_empty_span());
+        } else if !look.correlated && subquery.limit_clause.is_none() && subquery.fetch.is_none() {
+            let one = Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
+            subquery.limit_clause =
+                Some(LimitClause::LimitOffset { limit: Some(one), offset: None, limit_by: Vec::new() });
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Returns a NULL of type `text[]`.
+fn null_texts() -> Expr {
+    Expr::Cast {
+        kind: CastKind::DoubleColon,
+        expr: Box::new(Expr::Value(Value::Null.with_empty_span())),
+        data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None)),
+        array: false,
+        format: None,
     }
 }
 
 /// Properties of a subquery.
 struct Subquery {
     catalogs_only: bool,
+    /// Whether it calls functions in FROM.
+    calls: bool,
     correlated: bool,
     aggregates: bool,
     names: Vec<String>,
@@ -218,13 +293,14 @@ impl Subquery {
     fn of(query: &mut Query) -> Result<Subquery, QueryError> {
         let mut look = Subquery {
             catalogs_only: true,
+            calls: false,
             correlated: false,
             aggregates: false,
             names: Vec::new(),
             qualifiers: Vec::new(),
         };
         walk_query(query, &mut look)?;
-        look.catalogs_only &= !look.names.is_empty();
+        look.catalogs_only &= !look.names.is_empty() || look.calls;
         look.correlated = look.qualifiers.iter().any(|qualifier| !look.names.contains(qualifier));
         Ok(look)
     }
@@ -232,8 +308,9 @@ impl Subquery {
 
 impl Visitor for Subquery {
     fn table(&mut self, table: &mut TableFactor) -> Step {
-        if let TableFactor::Table { name, alias, .. } = table {
-            self.catalogs_only &= is_catalog(name);
+        if let TableFactor::Table { name, alias, args, .. } = table {
+            self.calls |= args.is_some();
+            self.catalogs_only &= args.is_some() || is_catalog(name);
             let own =
                 alias.as_ref().map(|alias| &alias.name).or_else(|| name.0.last().and_then(|part| part.as_ident()));
             self.names.extend(own.map(|ident| ident.value.to_lowercase()));

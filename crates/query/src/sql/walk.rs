@@ -57,6 +57,17 @@ pub(crate) fn walk_query(query: &mut Query, look: &mut dyn Visitor) -> Result<()
     }
 }
 
+/// Visits an expression and its parts, starting with the expression.
+///
+/// # Errors
+/// If the visitor stops the traversal, with its error.
+pub(crate) fn walk_expr(expr: &mut Expr, look: &mut dyn Visitor) -> Result<(), QueryError> {
+    match VisitMut::visit(expr, &mut Walk(look)) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
 struct Walk<'a>(&'a mut dyn Visitor);
 
 impl VisitorMut for Walk<'_> {

@@ -76,7 +76,7 @@ const ARRAYS: [(Type, Type); 14] = [
 ];
 
 /// Returns the array type of an element type, if it is known.
-fn array_of(element: &Type) -> Option<Type> {
+pub(crate) fn array_of(element: &Type) -> Option<Type> {
     ARRAYS.iter().find(|(known, _)| known == element).map(|(_, array)| array.clone())
 }
 

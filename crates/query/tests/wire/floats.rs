@@ -148,7 +148,7 @@ async fn every_nan_is_the_same_and_the_largest() {
     // Wrapped arithmetic leaves the names of columns as they were.
     let named = client.prepare("select x * 2, -x, sqrt(x), x + 1 as y, sum(x * 2) from f group by x").await.unwrap();
     let names: Vec<&str> = named.columns().iter().map(|column| column.name()).collect();
-    assert_eq!(names, ["f.x * Int64(2)", "(- f.x)", "sqrt", "y", "sum"]);
+    assert_eq!(names, ["?column?", "?column?", "sqrt", "y", "sum"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,7 +286,7 @@ async fn casts_to_integers_round() {
         assert_eq!(state_of(&client, sql).await, "22003", "{sql}");
     }
     let named = client.prepare("select x::int from f").await.unwrap();
-    assert_eq!(named.columns()[0].name(), "f.x");
+    assert_eq!(named.columns()[0].name(), "x");
     assert_eq!(named.columns()[0].type_(), &Type::INT4);
 }
 

@@ -359,7 +359,7 @@ async fn errors_carry_the_right_codes_and_nothing_writes() {
         ("copy pad to '/tmp/strongback-must-not-exist'", "25006"),
         ("copy (select 1) to '/tmp/strongback-must-not-exist'", "25006"),
         ("select x into other from pad", "25006"),
-        ("declare c cursor for select 1", "0A000"),
+        ("declare c cursor for select 1", "25P01"),
         ("select current_setting('no.such')", "42704"),
         ("select * from latest('pad.*{x}')", "22023"),
     ] {
@@ -699,6 +699,9 @@ async fn psql_describes_what_there_is() {
         ("\\df", "Argument data types"),
         ("\\dt *.*", "avionics.sensor_values"),
         ("\\conninfo", "strongback"),
+        ("\\d+ pad", "timestamp with time zone"),
+        ("\\dt+", "avionics.sensor_values"),
+        ("\\du", "Role name"),
     ] {
         let Some(shown) = psql(&fixture, command) else { return };
         assert!(shown.contains(wants), "{command}: {shown}");

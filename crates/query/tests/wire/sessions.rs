@@ -248,3 +248,47 @@ async fn psql_reads_by_cursor() {
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.lines().eq((0..250).map(|x| x.to_string())), "{shown} {:?}", output.stderr);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cursors_are_listed_to_their_session() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    client
+        .batch_execute("begin; declare c binary cursor for select x from pad; declare d cursor for select 1")
+        .await
+        .unwrap();
+    let listed = "select name, is_binary, is_holdable, statement from pg_catalog.pg_cursors order by name";
+    let rows = texts(&client, listed).await;
+    assert_eq!(rows, [cells(["c", "t", "f", "SELECT x FROM pad"]), cells(["d", "f", "f", "SELECT 1"])]);
+    assert_eq!(texts(&other, listed).await.len(), 0);
+    client.batch_execute("close c").await.unwrap();
+    assert_eq!(texts(&client, "select 1 from pg_cursors where name = 'd'").await.len(), 1);
+    client.batch_execute("commit").await.unwrap();
+    assert_eq!(texts(&client, listed).await.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_drivers_ask() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client().await;
+    for (sql, wanted) in [
+        ("select quote_literal('it''s')", "'it''s'"),
+        ("select quote_literal(e'a\\\\b')", "E'a\\\\b'"),
+        ("select to_regtype('float8')", "701"),
+        ("select pg_catalog.to_regtype('timestamp with time zone')", "1184"),
+        ("select to_regtype('integer[]')", "1007"),
+        ("select to_regtype('hstore') is null", "t"),
+        ("select pg_size_pretty(10239)", "10239 bytes"),
+        ("select pg_size_pretty(10240)", "10 kB"),
+        ("select pg_size_pretty(123456789)", "118 MB"),
+        ("select pg_size_pretty(-10240)", "-10 kB"),
+        ("select pg_size_pretty(9223372036854775807)", "8192 PB"),
+    ] {
+        assert_eq!(text(&client, sql).await, wanted, "{sql}");
+    }
+    let numbers = client.prepare("select typname from pg_type where oid = any($1::oid[])").await.unwrap();
+    assert_eq!(numbers.params(), [Type::OID_ARRAY]);
+    let rows = client.query(&numbers, &[&vec![701u32, 25]]).await.unwrap();
+    assert_eq!(rows.len(), 2);
+}
