@@ -67,7 +67,7 @@ class Server:
     def __init__(self, *, folder: pathlib.Path, config: str = "", file_bytes_max: int | None = None) -> None:
         self.folder = folder
         self.file_bytes_max = file_bytes_max
-        self.http_port, self.ilp_port, self.pg_port = free_ports(count=3)
+        self.http_port, self.ilp_port, self.pg_port, self.flight_port = free_ports(count=4)
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.log = folder / "server.log"
         self.config = folder / "strongback.toml"
@@ -82,7 +82,8 @@ class Server:
         command = [BINARY, "serve", "--data", str(self.folder / "store")]
         if self.config.exists():
             command += ["--config", str(self.config)]
-        for name, port in (("http", self.http_port), ("ilp", self.ilp_port), ("pg", self.pg_port)):
+        ports = {"http": self.http_port, "ilp": self.ilp_port, "pg": self.pg_port, "flight": self.flight_port}
+        for name, port in ports.items():
             command += [f"--{name}", f"127.0.0.1:{port}"]
         # Beyond a limit of files a write is to fail as on a full disk, and not to end the process by a signal.
         limited: dict[str, Any] = {"preexec_fn": self._limit_files, "restore_signals": False} if self.file_bytes_max else {}

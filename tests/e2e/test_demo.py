@@ -26,7 +26,7 @@ KEYS = {
 def test_demo_ends_with_a_summary(tmp_path: pathlib.Path) -> None:
     http, ilp, pg = free_ports(count=3)
     command = [BINARY, "demo", "--duration", "8s", "--headless", "--json", "--data", str(tmp_path / "store")]
-    command += ["--http", f"127.0.0.1:{http}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}"]
+    command += ["--http", f"127.0.0.1:{http}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}", "--flight", "off"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr[-3000:]
     summary = json.loads(ran.stdout.splitlines()[-1])

@@ -16,7 +16,7 @@ from strongback import BINARY, eventually
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Where a server listens when nobody says where.
-PORTS = (8080, 9009, 5433)
+PORTS = (8080, 9009, 5433, 5434)
 # What needs a PLC, a file that is not in the repository, a screen, or another program; `serve` is what they run beside.
 ELSEWHERE = ("make ", "strongback serve", "strongback demo", "strongback simulate", "strongback sources", "python3 ", "git ")
 

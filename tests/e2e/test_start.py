@@ -34,7 +34,7 @@ def request(
 
 def test_a_folder_in_use_is_refused(server: Server) -> None:
     http_port, ilp, pg = free_ports(count=3)
-    ports = ["--http", f"127.0.0.1:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}"]
+    ports = ["--http", f"127.0.0.1:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}", "--flight", "off"]
     second = run("serve", "--data", str(server.folder / "store"), *ports)
     assert second.returncode != 0
     assert "in use" in second.stderr, second.stderr
@@ -42,7 +42,7 @@ def test_a_folder_in_use_is_refused(server: Server) -> None:
 
 def test_listening_beyond_loopback_needs_a_token(tmp_path: pathlib.Path) -> None:
     http_port, ilp, pg = free_ports(count=3)
-    ports = ["--http", f"0.0.0.0:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}"]
+    ports = ["--http", f"0.0.0.0:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}", "--flight", "off"]
     refused = run("serve", "--data", str(tmp_path / "store"), *ports)
     assert refused.returncode != 0
     assert "auth_token_file" in refused.stderr and "--insecure-listen" in refused.stderr, refused.stderr
@@ -74,7 +74,7 @@ def test_a_damaged_store_says_what_and_where(server: Server) -> None:
         if file.is_file():
             file.write_bytes(b"\xa5" * file.stat().st_size)
     http_port, ilp, pg = free_ports(count=3)
-    ports = ["--http", f"127.0.0.1:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}"]
+    ports = ["--http", f"127.0.0.1:{http_port}", "--ilp", f"127.0.0.1:{ilp}", "--pg", f"127.0.0.1:{pg}", "--flight", "off"]
     started = run("serve", "--data", str(store), *ports)
     assert started.returncode != 0
     assert str(store) in started.stderr, started.stderr

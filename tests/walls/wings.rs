@@ -29,7 +29,7 @@ const STORE: [&str; 20] = [
     "rdl",
 ];
 /// Those of SQL.
-const QUERY: [&str; 13] = [
+const QUERY: [&str; 14] = [
     "error",
     "running",
     "sql",
@@ -43,6 +43,7 @@ const QUERY: [&str; 13] = [
     "query",
     "export",
     "pg",
+    "flight",
 ];
 /// Those of the server.
 const SERVER: [&str; 16] = [

@@ -20,7 +20,7 @@ export async function start(command: "serve" | "demo", config: string | null): P
   if (!existsSync(binary)) throw new Error(`${binary} is missing: run make build, or set STRONGBACK`);
   const folder = mkdtempSync(join(tmpdir(), "strongback-page-"));
   const [http, ilp, pg] = [await freePort("tcp"), await freePort("tcp"), await freePort("tcp")];
-  const args = [command, "--data", join(folder, "data"), "--http", `127.0.0.1:${http}`, "--ilp", `127.0.0.1:${ilp}`, "--pg", `127.0.0.1:${pg}`];
+  const args = [command, "--data", join(folder, "data"), "--http", `127.0.0.1:${http}`, "--ilp", `127.0.0.1:${ilp}`, "--pg", `127.0.0.1:${pg}`, "--flight", "off"];
   if (config !== null) {
     const file = join(folder, "strongback.toml");
     writeFileSync(file, config);

@@ -331,6 +331,7 @@ impl Server {
             .args(["serve", "--data"])
             .arg(&self.data)
             .args(["--http", &self.http.to_string(), "--ilp", &self.ilp.to_string(), "--pg", &self.pg.to_string()])
+            .args(["--flight", "off"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -146,6 +146,7 @@ impl ServerProcess {
             .arg("serve")
             .args(["--config".as_ref(), config.as_os_str(), "--data".as_ref(), data.as_os_str()])
             .args(["--http", &http.to_string(), "--ilp", &ilp.to_string(), "--pg", &pg.to_string()])
+            .args(["--flight", "off"])
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)

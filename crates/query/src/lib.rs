@@ -1,15 +1,15 @@
-//! SQL over the store: Apache DataFusion, the PostgreSQL protocol, state at an instant, and export.
+//! SQL over the store: Apache DataFusion, the PostgreSQL protocol, Arrow Flight SQL, state at an instant, and export.
 //!
 //! Independent of sources, HTTP and configuration. The only crate that depends on DataFusion.
 //!
 //! ```text
-//! store::View ─> table ─> DataFusion ─┬> pg (psql, psycopg, …)
+//! store::View ─> table ─> DataFusion ─┬> pg (psql, psycopg, …), flight (ADBC, JDBC, …)
 //!             └> direct ──────────────┤  answer (JSON)
 //!             └> state, export ───────┴> server
 //! ```
 //!
 //! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `pg`, a session per
-//! connection.
+//! connection; `flight`, record batches over gRPC.
 //!
 //! Invariants:
 //! - Nothing can be written: statements that would write are rejected before planning, and again after it.
@@ -21,7 +21,7 @@
 //! - No statement ends the process or exceeds its memory limit: `extent` bounds what is parsed, `planning` parses and
 //!   plans on large stacks, `growth` bounds functions, and `guard` bounds what passes between operators.
 //! - Every query starts soon (`turn`), with clients that had little first (`fair`). Connections that are still starting
-//!   keep no one out (`pg::doors`).
+//!   keep no one out (`running::doors`).
 //! - Integers never wrap: a result out of range is an error (`integer`).
 //! - A plan is used only with the catalog version for which it was made.
 //!
@@ -45,6 +45,7 @@
 mod error;
 mod export;
 mod expression;
+mod flight;
 mod functions;
 mod operators;
 mod pg;
@@ -62,6 +63,8 @@ pub use expression::{
     Cell, EXPRESSION_BYTES_MAX, EXPRESSION_CHANNELS_MAX, Expression, ExpressionError, Fault, Kind, Moment, Named,
     Outcome, Program, Troubles, WINDOW_SAMPLES_MAX,
 };
+pub use flight::auth::{FlightAuth, shows_token};
+pub use flight::server::FlightOptions;
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::answer::SqlAnswer;
 pub use query::{Query, QueryOptions};

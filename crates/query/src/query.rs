@@ -6,7 +6,7 @@ pub(crate) mod cache;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -66,6 +66,8 @@ use crate::sql::footprint::Footprint;
 use crate::sql::parser::{Parser, Tokens};
 use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
+use crate::sql::statement;
+use crate::sql::statement::Request;
 use crate::sql::value;
 use crate::system::SystemRows;
 use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
@@ -372,6 +374,26 @@ impl Session {
         planning.run(&self.account, footprint, move |_| inner.plan(&state, &statement, footprint)).await
     }
 
+    /// Plans the single statement of a text, which must return rows. Plans are cached.
+    pub(crate) async fn prepare(&self, sql: &str) -> Result<CachedPlan, QueryError> {
+        if let Some(cached) = self.cached(sql) {
+            return Ok(cached);
+        }
+        let (mut statements, footprint) = self.parse(sql).await?;
+        let statement = match (statements.pop(), statements.is_empty()) {
+            (Some(statement), true) => statement,
+            (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
+            (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
+        };
+        if !matches!(statement::request(&statement), Request::Rows) {
+            return Err(statement::refusal(&statement));
+        }
+        let statement = Arc::new(statement);
+        let plan = self.plan(statement.clone(), footprint).await?;
+        self.query.inner.plans.put(sql, &statement, &plan);
+        Ok(CachedPlan { statement, plan })
+    }
+
     /// Returns the cached plan of a text, if there is one for the current catalog.
     pub(crate) fn cached(&self, sql: &str) -> Option<CachedPlan> {
         let inner = &self.query.inner;
@@ -393,6 +415,11 @@ impl Session {
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
         let task = inner.heavy.handle().spawn(produce(planned, sender, turn));
         Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), stopped, under_way: None })
+    }
+
+    /// Returns the deadline of a statement that starts now.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
     }
 
     /// Returns a view of the store as it is now.

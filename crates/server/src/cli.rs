@@ -137,6 +137,9 @@ pub struct ServeArgs {
     /// Address for PostgreSQL clients, or "off" [default: 127.0.0.1:5433]
     #[arg(long, value_name = "ADDR")]
     pub pg: Option<Listen>,
+    /// Address for Flight SQL clients, or "off" [default: 127.0.0.1:5434]
+    #[arg(long, value_name = "ADDR")]
+    pub flight: Option<Listen>,
     /// File with the token that clients must present; required to listen beyond loopback
     #[arg(long, value_name = "FILE")]
     pub auth_token_file: Option<PathBuf>,

@@ -29,7 +29,7 @@ use crate::derived::definition::Definition;
 use crate::ingest::ChannelNote;
 use crate::ingest::retention::Retention;
 
-pub use file::{Http, Ilp, LimitsTable, LiveTable, Pg, QueryTable, StoreTable, View};
+pub use file::{Flight, Http, Ilp, LimitsTable, LiveTable, Pg, QueryTable, StoreTable, View};
 pub use listen::{Listen, address};
 pub use mistakes::Mistake;
 
@@ -51,6 +51,8 @@ pub struct Config {
     pub ilp: Ilp,
     /// PostgreSQL wire.
     pub pg: Pg,
+    /// Arrow Flight SQL.
+    pub flight: Flight,
     /// The store.
     pub store: StoreTable,
     /// Retention groups.
@@ -220,6 +222,7 @@ impl Config {
             ("http.listen", Some(self.http.listen)),
             ("ilp.listen", self.ilp.listen.address()),
             ("pg.listen", self.pg.listen.address()),
+            ("flight.listen", self.flight.listen.address()),
         ];
         let listens: Vec<(&'static str, SocketAddr)> =
             listens.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
@@ -231,7 +234,7 @@ impl Config {
         for (key, address) in beyond.copied() {
             match key {
                 "ilp.listen" if !self.ilp.token_required => errors.push(ConfigError::InsecureIlp { address }),
-                "http.listen" | "pg.listen" if self.auth_token_file.is_none() => {
+                "http.listen" | "pg.listen" | "flight.listen" if self.auth_token_file.is_none() => {
                     errors.push(ConfigError::Insecure { key, address });
                 }
                 _ => {}

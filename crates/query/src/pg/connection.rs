@@ -13,13 +13,13 @@ use pgwire::api::Type;
 use tokio::sync::watch;
 
 use super::client::{Client, Startup};
-use super::doors::Entry;
 use super::portal::{Portal, PreparedStatement};
 use super::result::{Progress, Running};
 use super::transaction::Transaction;
 use super::watched::{Failure, Watched, no_seat, stopping};
 use crate::error::{QueryError, sqlstate};
 use crate::query::{Plan, Session};
+use crate::running::doors::Entry;
 use crate::running::memory::Share;
 use crate::sql::footprint::Footprint;
 use crate::sql::setting::REPORTED;
@@ -246,7 +246,7 @@ impl Connection {
 
     /// Parses a text, unless stopped.
     pub(super) async fn parsed(&mut self, sql: &str) -> Result<(Vec<Statement>, Footprint), Failure> {
-        let (watched, session) = (self.watch(self.deadline()), &self.session);
+        let (watched, session) = (self.watch(self.session.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.parse(sql)).await??)
     }
 
@@ -256,7 +256,7 @@ impl Connection {
         statement: &Arc<Statement>,
         footprint: Footprint,
     ) -> Result<Arc<Plan>, Failure> {
-        let (watched, session) = (self.watch(self.deadline()), &self.session);
+        let (watched, session) = (self.watch(self.session.deadline()), &self.session);
         Ok(watched.run(&self.client.socket, session.plan(statement.clone(), footprint)).await??)
     }
 
@@ -282,7 +282,7 @@ impl Connection {
         if describe {
             message::put_row_description(&mut self.client.output, &columns, |_| false);
         }
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let mut running = self.start(plan, &[], Formats::default(), deadline).await?;
         let progress = self.pump(&mut running, 0, deadline).await?;
         running.put_end(&mut self.client.output, progress);
@@ -400,11 +400,6 @@ impl Connection {
         if *self.cancel.borrow() {
             self.cancel.send_replace(false);
         }
-    }
-
-    /// Returns the deadline of a statement that starts now.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.session.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
     }
 
     pub(super) async fn start(

@@ -26,7 +26,7 @@ impl Connection {
         }
         let columns = columns_of(&plan)?;
         let copy = CopyData::new(form, &columns)?;
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let mut running = self.start(&plan, &[], Formats::default(), deadline).await?;
         copy.put_response(&mut self.client.output, &columns);
         running = running.into_copy(copy);

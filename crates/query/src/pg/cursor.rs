@@ -51,7 +51,7 @@ impl Connection {
     /// Declares a cursor over a bound query. Its rows are those at this moment.
     pub(super) async fn declare(&mut self, cursor: Cursor, bound: Bound) -> Result<(), Failure> {
         self.check_declaration(&cursor)?;
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let running = self.start_bound(&bound, Formats::default(), deadline).await?;
         let portal = Portal {
             bound: Bound { values: Vec::new(), ..bound },
@@ -91,7 +91,7 @@ impl Connection {
                 return Ok(());
             }
         };
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let mut running = match self.take_running(&fetch.name) {
             PortalState::Running(running) => running,
             PortalState::Ready => {

@@ -244,7 +244,7 @@ impl Connection {
             }
             request => return self.command(request, prepared.footprint, false).await,
         }
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let state = self.take_running(&name);
         let mut running = match state {
             PortalState::Running(running) => running,

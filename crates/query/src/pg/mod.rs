@@ -1,6 +1,6 @@
 //! The PostgreSQL protocol: a read-only session for each connection.
 //!
-//! `server` accepts and authenticates the connections admitted by `doors`, `connection` serves the messages of one
+//! `server` accepts and authenticates connections, `connection` serves the messages of one
 //! client with those of the extended protocol in `extended`, `result` turns rows into messages, and `auth` checks
 //! passwords. What statements keep between messages is in `portal`, `prepared`, `cursor` and `savepoint`. The encoding
 //! itself is in [`crate::wire`].
@@ -11,7 +11,6 @@ mod connection;
 mod copy;
 mod copy_data;
 mod cursor;
-mod doors;
 mod extended;
 mod portal;
 mod prepared;

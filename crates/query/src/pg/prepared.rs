@@ -96,7 +96,7 @@ impl Connection {
         if describe {
             message::put_row_description(&mut self.client.output, &columns_of(plan)?, |_| false);
         }
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let mut running = self.start_bound(&bound, Formats::default(), deadline).await?;
         let progress = self.pump(&mut running, 0, deadline).await?;
         running.put_end(&mut self.client.output, progress);
@@ -132,7 +132,7 @@ impl Connection {
     async fn texts_of(&mut self, expressions: &[Expr]) -> Result<Vec<Option<String>>, Failure> {
         let list = expressions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let plan = self.select(&list).await?;
-        let deadline = self.deadline();
+        let deadline = self.session.deadline();
         let (watched, session) = (self.watch(deadline), &self.session);
         let row = async {
             let mut rows = session.run(&plan, Vec::new()).await?;

@@ -5,34 +5,26 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::auth::{self, Exchange, MECHANISM, PgAuth};
 use super::client::{Client, MESSAGE_BYTES_FREE, Startup};
 use super::connection::Connection;
-use super::doors::{DoorPlace, Doors, Entry};
 use super::result::WIDE_BYTES;
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
+use crate::running::doors::{DoorPlace, Doors, Entry};
+use crate::running::listener::{STARTUP_TIMEOUT, accept};
 use crate::running::memory::Share;
 use crate::sql::setting::REPORTED;
 use crate::system::catalog::DATABASE;
 use crate::wire::message;
 use crate::wire::message::Body;
-
-/// Maximum connections waiting to be accepted.
-const BACKLOG: i32 = 1024;
-/// Maximum time for a client's startup.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for connections to end on their own when the server stops.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cancel flags of connections, by process number and key.
 #[derive(Default)]
@@ -92,37 +84,13 @@ async fn serve(
     query: Query,
     listener: std::net::TcpListener,
     auth: PgAuth,
-    mut shutdown: BoxFuture<'static, ()>,
+    shutdown: BoxFuture<'static, ()>,
 ) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    // A second `listen` only changes the backlog.
-    rustix::net::listen(&listener, BACKLOG)?;
-    let listener = TcpListener::from_std(listener)?;
     let keys = Arc::new(CancelKeys::default());
     let doors = Arc::new(Doors::new(query.inner.options.connections_max));
-    let (stop, stopped) = watch::channel(false);
-    loop {
-        let (socket, peer) = tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((socket, peer)) => (socket, peer.ip().to_canonical()),
-                Err(error) => {
-                    // For example, out of file descriptors. Other connections continue, and the condition passes.
-                    tracing::warn!(%error, "a PostgreSQL connection was not accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
-        // While earlier connections are still about to start, this one waits, and so do those after it.
-        let start = tokio::select! {
-            () = &mut shutdown => break,
-            start = doors.start(peer) => start,
-        };
-        let (query, auth, keys, stopped) = (query.clone(), auth.clone(), keys.clone(), stopped.clone());
-        let doors = doors.clone();
-        tokio::spawn(async move {
-            let mut start = start;
+    let serve = |socket, mut start: Entry, stopped| {
+        let (query, auth, keys, doors) = (query.clone(), auth.clone(), keys.clone(), doors.clone());
+        async move {
             let mut client = Client {
                 socket,
                 input: BytesMut::with_capacity(8 << 10),
@@ -146,14 +114,9 @@ async fn serve(
             if let Err(error) = served {
                 tracing::debug!(%error, "a PostgreSQL connection ended");
             }
-        });
-    }
-    drop(listener);
-    stop.send_replace(true);
-    // Each connection holds a receiver. When all receivers are dropped, all connections have ended.
-    drop(stopped);
-    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, stop.closed()).await;
-    Ok(())
+        }
+    };
+    accept(listener, &doors, shutdown, serve).await
 }
 
 /// State of a connection after its startup.

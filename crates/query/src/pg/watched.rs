@@ -1,12 +1,12 @@
-//! Conditions that stop a running statement: cancellation, timeout, server shutdown, disconnection.
+//! Reasons why a message was not served, and statements that are watched together with the socket of their client.
 
 use std::io;
-use std::time::Instant;
 
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 
 use crate::error::{QueryError, sqlstate};
+use crate::running::watched::Halt;
+pub(super) use crate::running::watched::{Watched, stopping};
 
 /// Reason why a message was not served.
 pub(super) enum Failure {
@@ -30,31 +30,19 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Conditions that stop a statement.
-pub(super) struct Watched {
-    pub(super) cancel: watch::Receiver<bool>,
-    pub(super) stopped: watch::Receiver<bool>,
-    pub(super) deadline: Option<Instant>,
+impl From<Halt> for Failure {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Error(error) => Failure::Error(error),
+            Halt::Stopping(error) => Failure::Fatal(error),
+            Halt::Gone => Failure::Io(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
 }
 
 impl Watched {
-    pub(super) async fn expired(&self) {
-        match self.deadline {
-            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-            None => std::future::pending().await,
-        }
-    }
-
     pub(super) async fn run<T>(&self, socket: &TcpStream, work: impl Future<Output = T>) -> Result<T, Failure> {
-        let (mut cancel, mut stopped) = (self.cancel.clone(), self.stopped.clone());
-        tokio::select! {
-            biased;
-            _ = cancel.wait_for(|cancelled| *cancelled) => Err(QueryError::cancelled().into()),
-            done = work => Ok(done),
-            () = self.expired() => Err(QueryError::timed_out().into()),
-            _ = stopped.wait_for(|stopped| *stopped) => Err(Failure::Fatal(stopping())),
-            () = gone(socket) => Err(Failure::Io(io::ErrorKind::ConnectionReset.into())),
-        }
+        Ok(self.until(gone(socket), work).await?)
     }
 }
 
@@ -66,10 +54,6 @@ async fn gone(socket: &TcpStream) {
             Ok(_) => std::future::pending().await,
         }
     }
-}
-
-pub(super) fn stopping() -> QueryError {
-    QueryError::new(sqlstate::ADMIN_SHUTDOWN, "terminating connection: the server is stopping")
 }
 
 /// Returns the error for a client whose seat was given to another one.

@@ -291,6 +291,23 @@ pub(crate) fn decode(
         return array::decode(number, bytes, binary, &element, target_element);
     }
     let value = if binary { decode_binary(number, bytes, wire)? } else { decode_text(number, bytes, wire)? };
+    converted(value, target)
+}
+
+/// Converts a value that has a type to the one that the plan expects, if it expects one.
+///
+/// # Errors
+/// If the value is not one of the target's type.
+pub(crate) fn fit(number: usize, value: ScalarValue, target: Option<&DataType>) -> Result<ScalarValue, QueryError> {
+    match (target, value.try_as_str()) {
+        (Some(kind), _) if value.is_null() => Ok(ScalarValue::try_from(kind)?),
+        // A text is read as PostgreSQL reads it.
+        (Some(_), Some(Some(text))) => decode(number, Some(text.as_bytes()), false, &wire_type(target), target),
+        _ => converted(value, target),
+    }
+}
+
+fn converted(value: ScalarValue, target: Option<&DataType>) -> Result<ScalarValue, QueryError> {
     match target {
         Some(kind) if value.data_type() == *kind => Ok(scalar_with_one_nan(value)),
         Some(kind) if kind.is_integer() || kind.is_decimal() => whole(value, kind),

@@ -4,7 +4,6 @@
 //! `"Infinity"` and `"-Infinity"`.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
@@ -16,12 +15,10 @@ use strongback_store::text::put_json_text;
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
-use crate::query::{Plan, Query, Session};
+use crate::query::Query;
 use crate::running::memory::Share;
 use crate::running::runtime::apart;
 use crate::running::size::Size;
-use crate::sql::statement;
-use crate::sql::statement::Request;
 use crate::wire::encode;
 
 /// Maximum bytes of rows in an answer. Longer ones are truncated and marked so.
@@ -128,10 +125,7 @@ impl Query {
 
     async fn answer(&self, sql: &str, limit: usize) -> Result<(SqlAnswer, bool), QueryError> {
         let session = self.session();
-        let plan = match session.cached(sql) {
-            Some(cached) => cached.plan,
-            None => plan_of(&session, sql).await?,
-        };
+        let plan = session.prepare(sql).await?.plan;
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
         }
@@ -225,23 +219,6 @@ fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> R
     }
     json.push(']');
     Ok(())
-}
-
-/// Plans the single statement of a text, and caches the plan.
-async fn plan_of(session: &Session, sql: &str) -> Result<Arc<Plan>, QueryError> {
-    let (mut statements, footprint) = session.parse(sql).await?;
-    let statement = match (statements.pop(), statements.is_empty()) {
-        (Some(statement), true) => statement,
-        (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
-        (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
-    };
-    if !matches!(statement::request(&statement), Request::Rows) {
-        return Err(statement::refusal(&statement));
-    }
-    let statement = Arc::new(statement);
-    let plan = session.plan(statement.clone(), footprint).await?;
-    session.query.inner.plans.put(sql, &statement, &plan);
-    Ok(plan)
 }
 
 fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> Result<(), QueryError> {

@@ -1,4 +1,4 @@
-//! The query engine over a real store, through the PostgreSQL wire: tokio-postgres and psql.
+//! The query engine over a real store, through the PostgreSQL wire (tokio-postgres and psql) and Flight SQL.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,6 +23,7 @@ use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 mod arrays;
 mod copy;
 mod correlated;
+mod flight;
 mod floats;
 mod hostile;
 mod integers;

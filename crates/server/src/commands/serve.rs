@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use strongback_query::{EventRow, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows};
+use strongback_query::{
+    EventRow, FlightAuth, FlightOptions, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows,
+};
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, wall_clock};
@@ -19,7 +21,7 @@ use crate::alarms::webhook::Webhooks;
 use crate::cli::ServeArgs;
 use crate::commands::outcome::Outcome;
 use crate::commands::settings;
-use crate::config::Config;
+use crate::config::{Config, Listen};
 use crate::derived::Derived;
 use crate::derived::book::Definitions;
 use crate::derived::record;
@@ -79,6 +81,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<Outcome> {
     config.http.max_connections = allowed.http;
     config.ilp.max_connections = allowed.ilp;
     config.pg.max_connections = allowed.pg;
+    config.flight.max_connections = allowed.flight;
     runtime()?.block_on(async {
         // Registered before the server answers, because a client may stop it as soon as it is up.
         let stopped = stop_signal();
@@ -122,6 +125,7 @@ pub fn with_flags(mut config: Config, args: &ServeArgs) -> Config {
     config.http.listen = args.http.unwrap_or(config.http.listen);
     config.ilp.listen = args.ilp.unwrap_or(config.ilp.listen);
     config.pg.listen = args.pg.unwrap_or(config.pg.listen);
+    config.flight.listen = args.flight.unwrap_or(config.flight.listen);
     if args.auth_token_file.is_some() {
         config.auth_token_file.clone_from(&args.auth_token_file);
     }
@@ -201,6 +205,8 @@ pub struct Running {
     pub ilp: Option<SocketAddr>,
     /// Address of the PostgreSQL wire, unless off.
     pub pg: Option<SocketAddr>,
+    /// Address of Flight SQL, unless off.
+    pub flight: Option<SocketAddr>,
     /// Addresses of packet sources, by name.
     pub packets: Vec<(String, SocketAddr)>,
     /// Addresses of PLCs, by name.
@@ -269,14 +275,17 @@ impl Running {
         let http_listener = http::bind(config.http.listen)
             .with_context(|| format!("http cannot listen on {} (--http changes it)", config.http.listen))?;
         let http = http_listener.local_addr()?;
-        let pg_listener = match config.pg.listen.address() {
-            Some(address) => Some(
+        let bind = |listen: Listen, name: &str, flag: &str| {
+            let bound = |address| {
                 std::net::TcpListener::bind(address)
-                    .with_context(|| format!("the PostgreSQL wire cannot listen on {address} (--pg changes it)"))?,
-            ),
-            None => None,
+                    .with_context(|| format!("{name} cannot listen on {address} ({flag} changes it)"))
+            };
+            listen.address().map(bound).transpose()
         };
+        let pg_listener = bind(config.pg.listen, "the PostgreSQL wire", "--pg")?;
+        let flight_listener = bind(config.flight.listen, "Flight SQL", "--flight")?;
         let pg = pg_listener.as_ref().map(|l| l.local_addr()).transpose()?;
+        let flight = flight_listener.as_ref().map(|l| l.local_addr()).transpose()?;
 
         let (origin, epoch) = (ingest.store().origin(), ingest.store().epoch());
         let webhooks = Webhooks::new(config.webhook.clone(), origin, epoch).map_err(anyhow::Error::msg)?;
@@ -393,7 +402,14 @@ impl Running {
             Some(token) => PgAuth::password(token).context("no randomness for passwords")?,
             None => PgAuth::Trust,
         };
-        let sql = Sql { server: server.clone(), auth, listener: pg_listener };
+        let flight_auth = token.as_deref().map_or(FlightAuth::Trust, |token| FlightAuth::Token(token.into()));
+        let sql = Sql {
+            server: server.clone(),
+            auth,
+            pg: pg_listener,
+            options: FlightOptions { auth: flight_auth, connections_max: server.config.flight.max_connections },
+            flight: flight_listener,
+        };
         let serving = http::serve(http_listener, server.clone()).context("no thread for HTTP")?;
         let tasks = vec![
             tokio::spawn(pulse::beat(server.clone())),
@@ -408,6 +424,7 @@ impl Running {
             http,
             ilp,
             pg,
+            flight,
             packets,
             plcs,
             sources,
@@ -432,6 +449,9 @@ impl Running {
         }
         if let Some(pg) = self.pg {
             lines.push(format!("  SQL                     psql -h {} -p {} strongback", pg.ip(), pg.port()));
+        }
+        if let Some(flight) = self.flight {
+            lines.push(format!("  Arrow Flight SQL        grpc://{flight}"));
         }
         for (name, address) in &self.packets {
             lines.push(format!("  {name:22}  udp {address}"));

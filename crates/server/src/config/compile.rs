@@ -33,6 +33,7 @@ impl Config {
             http: file.http.clone(),
             ilp: file.ilp.clone(),
             pg: file.pg.clone(),
+            flight: file.flight.clone(),
             store: file.store.clone(),
             retention: Vec::new(),
             live: file.live.clone(),
@@ -74,7 +75,7 @@ impl ConfigFile {
     /// Checks the numbers outside of lists.
     fn check_ranges(&self) -> Result<(), KeyError> {
         let (http, ilp, live, limits) = (&self.http, &self.ilp, &self.live, &self.limits);
-        let ranges: [(&str, u64, RangeInclusive<u64>); 14] = [
+        let ranges: [(&str, u64, RangeInclusive<u64>); 15] = [
             ("commit_interval_ms", self.commit_interval_ms, 1..=10_000),
             ("live.heartbeat_ms", live.heartbeat_ms, 50..=1000),
             ("http.max_body_mib", http.max_body_mib.into(), 1..=1024),
@@ -87,6 +88,7 @@ impl ConfigFile {
             ("ilp.max_connections", ilp.max_connections as u64, 1..=NUMBER_MAX),
             ("ilp.max_connections_per_address", ilp.max_connections_per_address as u64, 1..=NUMBER_MAX),
             ("pg.max_connections", self.pg.max_connections as u64, 1..=NUMBER_MAX),
+            ("flight.max_connections", self.flight.max_connections as u64, 1..=NUMBER_MAX),
             ("live.max_clients", live.max_clients as u64, 1..=NUMBER_MAX),
             ("live.max_clients_per_address", live.max_clients_per_address as u64, 1..=NUMBER_MAX),
         ];

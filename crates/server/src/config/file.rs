@@ -32,6 +32,8 @@ pub struct ConfigFile {
     pub ilp: Ilp,
     /// PostgreSQL wire.
     pub pg: Pg,
+    /// Arrow Flight SQL.
+    pub flight: Flight,
     /// The store.
     pub store: StoreTable,
     /// Retention groups: streams kept apart from others.
@@ -66,6 +68,7 @@ impl Default for ConfigFile {
             http: Http::default(),
             ilp: Ilp::default(),
             pg: Pg::default(),
+            flight: Flight::default(),
             store: StoreTable::default(),
             retention: Vec::new(),
             live: LiveTable::default(),
@@ -167,6 +170,22 @@ pub struct Pg {
 impl Default for Pg {
     fn default() -> Self {
         Pg { listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 5433))), max_connections: 100 }
+    }
+}
+
+/// `[flight]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flight {
+    /// Address and port, or `"off"`. Default `127.0.0.1:5434`.
+    pub listen: Listen,
+    /// Max number of connections. Default 100.
+    pub max_connections: usize,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Flight { listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 5434))), max_connections: 100 }
     }
 }
 

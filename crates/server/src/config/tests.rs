@@ -24,6 +24,7 @@ fn the_example_says_the_defaults() {
     assert_eq!(example.http.max_body_mib, default.http.max_body_mib);
     assert_eq!(example.ilp.listen, default.ilp.listen);
     assert_eq!(example.pg.listen, default.pg.listen);
+    assert_eq!(example.flight.listen, default.flight.listen);
     assert_eq!(example.store.log_mib, default.store.log_mib);
     assert_eq!(example.store.max_streams, default.store.max_streams);
     assert_eq!(example.live.heartbeat_ms, default.live.heartbeat_ms);
@@ -118,6 +119,7 @@ fn listens_beyond_loopback_need_a_token_or_a_word() {
     let check = |text: &str| Config::parse(text, "x").unwrap().check_listens().map_err(|e| e.to_string());
     assert!(check("[http]\nlisten = \"0.0.0.0:8080\"").unwrap_err().contains("http.listen = 0.0.0.0:8080"));
     assert!(check("[pg]\nlisten = \"[::]:5433\"").unwrap_err().contains("auth_token_file"));
+    assert!(check("[flight]\nlisten = \"0.0.0.0:5434\"").unwrap_err().contains("auth_token_file"));
     assert!(check("auth_token_file = \"t\"\n[http]\nlisten = \"0.0.0.0:8080\"").is_ok());
     assert!(
         check("auth_token_file = \"t\"\n[ilp]\nlisten = \"0.0.0.0:9009\"").unwrap_err().contains("carries no token")

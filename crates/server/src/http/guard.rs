@@ -12,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
+use strongback_query::shows_token;
 use subtle::ConstantTimeEq;
 
 use super::answer::Failure;
@@ -112,18 +112,7 @@ fn check_origin(headers: &HeaderMap, host: &str, origins: &[String]) -> Result<(
 fn shows(uri: &Uri, headers: &HeaderMap, token: &str) -> bool {
     let same = |shown: &str| bool::from(shown.as_bytes().ct_eq(token.as_bytes()));
     if let Some(value) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
-        let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
-        let rest = rest.trim();
-        return if scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("token") {
-            // InfluxDB 1 clients may send `Token user:password`.
-            same(rest) || rest.split_once(':').is_some_and(|(_, password)| same(password))
-        } else if scheme.eq_ignore_ascii_case("basic") {
-            let decoded = base64::engine::general_purpose::STANDARD.decode(rest).unwrap_or_default();
-            let decoded = String::from_utf8(decoded).unwrap_or_default();
-            decoded.split_once(':').is_some_and(|(_, password)| same(password))
-        } else {
-            false
-        };
+        return shows_token(value, token);
     }
     let name = match uri.path() {
         "/api/live" => "access_token",

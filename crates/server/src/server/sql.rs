@@ -1,10 +1,12 @@
-//! SQL in the server: its engine, rebuilt when the store is reopened, and the PostgreSQL wire.
+//! SQL in the server: its engine, rebuilt when the store is reopened, the PostgreSQL wire, and Flight SQL.
 
 use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use strongback_query::{PgAuth, Query, QueryOptions, SystemRows};
+use strongback_query::{FlightOptions, PgAuth, Query, QueryOptions, SystemRows};
 
 use crate::ingest::Ingest;
 use crate::server::{Server, stopped};
@@ -43,52 +45,62 @@ impl Engine {
     }
 }
 
-/// The parts needed to serve the PostgreSQL wire.
+/// The parts needed to serve clients of SQL.
 pub struct Sql {
     /// The server.
     pub server: Arc<Server>,
-    /// Authentication of clients.
+    /// Authentication of PostgreSQL clients.
     pub auth: PgAuth,
     /// Listener of PostgreSQL clients, unless off.
-    pub listener: Option<std::net::TcpListener>,
+    pub pg: Option<TcpListener>,
+    /// Options of Flight SQL.
+    pub options: FlightOptions,
+    /// Listener of Flight SQL clients, unless off.
+    pub flight: Option<TcpListener>,
 }
 
 impl Sql {
-    /// Serves until the server stops. When the store is reopened, PostgreSQL connections end, because they hold the
-    /// engine over the old one, and clients connect again.
+    /// Serves until the server stops. When the store is reopened, connections end, because they hold the engine over
+    /// the old one, and clients connect again.
     pub async fn serve(self) {
         let mut reopened = self.server.ingest.reopened();
         let mut stopping = self.server.stopping.subscribe();
         loop {
-            let wire = self.listener.as_ref().map(std::net::TcpListener::try_clone).transpose();
-            let wire = match wire {
-                Ok(wire) => wire,
-                Err(error) => {
-                    tracing::error!(%error, "the PostgreSQL wire cannot be served any more");
-                    None
-                }
-            };
-            let (mut again, mut stop) = (reopened.clone(), stopping.clone());
-            let until = async move {
-                tokio::select! {
-                    _ = again.changed() => {}
-                    () = stopped(&mut stop) => {}
-                }
-            };
-            match wire {
-                None => until.await,
-                Some(wire) => {
-                    let engine = self.server.query.now();
-                    if let Err(error) = engine.serve_pg(wire, self.auth.clone(), Box::pin(until)).await {
-                        tracing::error!(%error, "the PostgreSQL wire ended");
-                        stopped(&mut stopping).await;
+            let engine = self.server.query.now();
+            let until = || {
+                let (mut again, mut stop) = (reopened.clone(), stopping.clone());
+                Box::pin(async move {
+                    tokio::select! {
+                        _ = again.changed() => {}
+                        () = stopped(&mut stop) => {}
                     }
-                }
-            }
+                })
+            };
+            let serve_pg = |wire| engine.serve_pg(wire, self.auth.clone(), until());
+            let serve_flight = |wire| engine.serve_flight(wire, self.options.clone(), until());
+            let pg = serve_listener("the PostgreSQL wire", self.pg.as_ref(), serve_pg);
+            let flight = serve_listener("Flight SQL", self.flight.as_ref(), serve_flight);
+            tokio::join!(pg, flight, until());
             if *stopping.borrow_and_update() {
                 return;
             }
             reopened.borrow_and_update();
         }
+    }
+}
+
+/// Serves a listener, if there is one.
+async fn serve_listener(
+    name: &str,
+    listener: Option<&TcpListener>,
+    serve: impl FnOnce(TcpListener) -> BoxFuture<'static, io::Result<()>>,
+) {
+    let Some(listener) = listener else { return };
+    let served = match listener.try_clone() {
+        Ok(listener) => serve(listener).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        tracing::error!(%error, "{name} ended");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn config(dir: &Path, more: &str) -> Config {
     let text = format!(
         "data_dir = {:?}\n{more}\n[http]\nlisten = \"127.0.0.1:0\"\nhosts = [\"pad.example\"]\n\
          origins = [\"https://screen.example\"]\nmax_body_mib = 1\n[ilp]\nlisten = \"127.0.0.1:0\"\n\
-         [pg]\nlisten = \"127.0.0.1:0\"\n[store]\nlog_mib = 16\n",
+         [pg]\nlisten = \"127.0.0.1:0\"\n[flight]\nlisten = \"127.0.0.1:0\"\n[store]\nlog_mib = 16\n",
         dir.display().to_string()
     );
     Config::parse(&text, "test").unwrap()

@@ -27,7 +27,9 @@ impl Limited {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {files}; exec \"$@\"");
         command.args(["-c", &limited, "sh", program, "serve", "--data", &data]);
-        command.args(["--http", "127.0.0.1:0", "--ilp", "127.0.0.1:0", "--pg", "off"]).stderr(Stdio::piped());
+        command
+            .args(["--http", "127.0.0.1:0", "--ilp", "127.0.0.1:0", "--pg", "off", "--flight", "off"])
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -116,7 +118,7 @@ impl Drop for Ended {
 fn configure(folder: &Path, http: &str) {
     let text = format!(
         "data_dir = \"telemetry\"\n[http]\nlisten = \"{http}\"\n[ilp]\nlisten = \"off\"\n[pg]\nlisten = \"off\"\n\
-         [store]\nlog_mib = 4\n"
+         [flight]\nlisten = \"off\"\n[store]\nlog_mib = 4\n"
     );
     std::fs::write(folder.join("strongback.toml"), text).unwrap();
 }

@@ -29,7 +29,7 @@ const PENALTY_TIME: Duration = Duration::from_secs(60);
 const PENALTIES_MAX: usize = 1_024;
 
 /// Connections of a listener.
-pub(super) struct Doors {
+pub(crate) struct Doors {
     seats_max: usize,
     starting: Arc<Mutex<Line>>,
     seated: Arc<Mutex<Line>>,
@@ -70,24 +70,24 @@ fn enter(line: &Arc<Mutex<Line>>, locked: &mut Line, peer: IpAddr) -> Entry {
 }
 
 /// An admitted connection.
-pub(super) struct Entry {
-    pub(super) place: DoorPlace,
+pub(crate) struct Entry {
+    pub(crate) place: DoorPlace,
     /// Receiver that completes when the connection must leave.
-    pub(super) leave: oneshot::Receiver<()>,
+    pub(crate) leave: oneshot::Receiver<()>,
 }
 
 /// Place of a connection in a line, given up when dropped.
-pub(super) struct DoorPlace {
+pub(crate) struct DoorPlace {
     line: Arc<Mutex<Line>>,
     number: u64,
     /// Address of the client.
-    pub(super) peer: IpAddr,
+    pub(crate) peer: IpAddr,
     is_spared: bool,
 }
 
 impl DoorPlace {
     /// Marks the connection as no longer having to leave for others. Returns `false` if it already had to leave.
-    pub(super) fn spare(&mut self) -> bool {
+    pub(crate) fn spare(&mut self) -> bool {
         if !self.is_spared {
             let mut line = self.line.lock();
             let standing = line.all.iter_mut().find(|standing| standing.number == self.number);
@@ -104,12 +104,12 @@ impl Drop for DoorPlace {
 }
 
 impl Doors {
-    pub(super) fn new(seats_max: usize) -> Doors {
+    pub(crate) fn new(seats_max: usize) -> Doors {
         Doors { seats_max, starting: Arc::default(), seated: Arc::default(), wrong: Mutex::default() }
     }
 
     /// Admits a connection to start once there is room. It is spared after its startup message.
-    pub(super) async fn start(&self, peer: IpAddr) -> Entry {
+    pub(crate) async fn start(&self, peer: IpAddr) -> Entry {
         loop {
             if let Some(entry) = self.start_at(peer, Instant::now()) {
                 return entry;
@@ -132,7 +132,7 @@ impl Doors {
     }
 
     /// Takes a seat for a connection from an address, if there is one for it. It is spared after its first request.
-    pub(super) fn seat(&self, peer: IpAddr) -> Option<Entry> {
+    pub(crate) fn seat(&self, peer: IpAddr) -> Option<Entry> {
         let mut line = self.seated.lock();
         let own = line.all.iter().filter(|standing| standing.peer == peer).count();
         let (room, share) = if peer.is_loopback() {
@@ -153,7 +153,7 @@ impl Doors {
     }
 
     /// Returns how long a client waits for the reply that its password is wrong.
-    pub(super) fn penalty(&self, peer: IpAddr) -> Duration {
+    pub(crate) fn penalty(&self, peer: IpAddr) -> Duration {
         let (mut wrong, now) = (self.wrong.lock(), Instant::now());
         if wrong.len() >= PENALTIES_MAX {
             wrong.retain(|_, (_, last)| now.duration_since(*last) < PENALTY_TIME);
@@ -172,7 +172,7 @@ impl Doors {
     }
 
     /// Forgets the wrong passwords from an address.
-    pub(super) fn forgive(&self, peer: IpAddr) {
+    pub(crate) fn forgive(&self, peer: IpAddr) {
         self.wrong.lock().remove(&peer);
     }
 }
