@@ -174,3 +174,72 @@ def test_the_token_is_needed(tmp_path: pathlib.Path) -> None:
         client.close()
     finally:
         assert server.stop() == 0
+
+
+def batch(rows: int, **more: pyarrow.Array) -> pyarrow.Table:
+    """Rows with a time, a tag and fields, from which those of `more` are replaced or to which they are added."""
+    columns = {
+        "time": pyarrow.array([BEGIN_NS + i * 1_000_000 for i in range(rows)], pyarrow.timestamp("ns", tz="UTC")),
+        "rig": pyarrow.array([f"r{i % 3}" for i in range(rows)]).dictionary_encode(),
+        "p": pyarrow.array([i / 8 for i in range(rows)]),
+        "n": pyarrow.array([None if i % 5 == 0 else i for i in range(rows)], pyarrow.int32()),
+        "open": pyarrow.array([i % 2 == 0 for i in range(rows)]),
+    }
+    return pyarrow.table({**columns, **more})
+
+
+def test_bulk_rows_are_stored_once_and_durable(server: Server) -> None:
+    rows = 10_000
+    with connect(server) as connection, connection.cursor() as cursor:
+        assert cursor.adbc_ingest("rig.bulk", batch(rows), mode="create_append") == rows
+        # The answer came after the commit, so nothing of it is lost when the server dies.
+        server.kill()
+    server.start()
+    found = server.sql('select count(*), count(n), sum(p), count(distinct rig) from "rig.bulk"')
+    assert found == [(rows, rows - rows // 5, sum(i / 8 for i in range(rows)), 3)]
+    assert server.sql('select time_ns, n, open from "rig.bulk" where rig = \'r1\' order by time limit 2') == [
+        (BEGIN_NS + 1_000_000, 1, False),
+        (BEGIN_NS + 4_000_000, 4, True),
+    ]
+    with connect(server) as connection, connection.cursor() as cursor:
+        # Sent again, they are the same rows.
+        assert cursor.adbc_ingest("rig.bulk", batch(rows), mode="append") == rows
+        # What was read can be written.
+        cursor.execute("select time_ns, rig, p from \"rig.bulk\" where rig = 'r2'")
+        assert cursor.adbc_ingest("copy", cursor.fetch_arrow_table(), mode="create") == rows // 3
+    assert server.sql('select count(*) from "rig.bulk"') == [(rows,)]
+    assert server.sql("select sum(p) from copy where rig = 'r2'") == server.sql(
+        "select sum(p) from \"rig.bulk\" where rig = 'r2'"
+    )
+    (source,) = [s for s in server.get("/api/sources")["sources"] if s["name"] == "flight"]
+    assert int(source["stored"]) == rows // 3 and int(source["duplicate"]) == rows, source
+
+
+def test_bulk_rows_that_do_not_fit_are_refused(server: Server) -> None:
+    times = [BEGIN_NS + i for i in range(4)]
+    with connect(server) as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest("bulk", batch(4), mode="create")
+        for table, more, says in (
+            ("bulk", {"p": pyarrow.array(["a"] * 4)}, "field|tag|does not fit"),
+            ("bulk", {"p": pyarrow.array([True] * 4)}, 'column "p": Boolean does not fit the column, which is f64'),
+            ("bulk", {"time": pyarrow.array([*times[:2], None, 1], pyarrow.timestamp("ns"))}, "row 3: a row without a time"),
+            ("bulk", {"time": pyarrow.array([2**62] * 4, pyarrow.timestamp("s"))}, "out of range"),
+            ("bulk", {"time": pyarrow.array([0.5] * 4)}, "not a timestamp"),
+            ("bulk", {"rig": pyarrow.array(["", "a", "b", "c"])}, 'row 1: tag "rig" is empty'),
+            ("bulk", {"when": pyarrow.array([1] * 4, pyarrow.date32())}, "not a type of fields"),
+            ("bulk", {"sequence": pyarrow.array([1] * 4)}, "the server sets this column itself"),
+            ("strongback.gaps", {}, "strongback"),
+        ):
+            with pytest.raises(adbc_driver_manager.Error, match=says):
+                cursor.adbc_ingest(table, batch(4, **more), mode="create_append")
+        with pytest.raises(adbc_driver_manager.Error, match="no column of times"):
+            cursor.adbc_ingest("bulk", batch(4).drop_columns(["time"]), mode="append")
+        with pytest.raises(adbc_driver_manager.Error, match="already exists"):
+            cursor.adbc_ingest("bulk", batch(4), mode="create")
+        with pytest.raises(adbc_driver_manager.Error, match="does not exist"):
+            cursor.adbc_ingest("none", batch(4), mode="append")
+        with pytest.raises(adbc_driver_manager.Error, match="not replaced"):
+            cursor.adbc_ingest("bulk", batch(4), mode="replace")
+    assert server.sql("select count(*) from bulk") == [(4,)]
+    (source,) = [s for s in server.get("/api/sources")["sources"] if s["name"] == "flight"]
+    assert source["rejected_by"]["bad_column"] and source["rejected_by"]["bad_timestamp"], source

@@ -35,6 +35,8 @@ pub mod sqlstate {
     pub const INVALID_BINARY: &str = "22P03";
     /// Any other invalid value.
     pub const DATA_EXCEPTION: &str = "22000";
+    /// A missing value where one is required.
+    pub const NOT_NULL_VIOLATION: &str = "23502";
     /// A write in a database that is read-only by design.
     pub const READ_ONLY: &str = "25006";
     /// A statement that cannot run in a transaction.
@@ -91,6 +93,8 @@ pub mod sqlstate {
     pub const QUERY_CANCELED: &str = "57014";
     /// A server shutdown.
     pub const ADMIN_SHUTDOWN: &str = "57P01";
+    /// A store that accepts nothing for now.
+    pub const CANNOT_CONNECT_NOW: &str = "57P03";
     /// A failed read from disk.
     pub const IO_ERROR: &str = "58030";
     /// Data that expired during the query, or a view held too long.

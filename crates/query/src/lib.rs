@@ -12,7 +12,8 @@
 //! connection; `flight`, record batches over gRPC.
 //!
 //! Invariants:
-//! - Nothing can be written: statements that would write are rejected before planning, and again after it.
+//! - No statement writes: those that would are rejected before planning, and again after it. Rows that clients send
+//!   are handed to the server (`flight::ingest`).
 //! - A query reads one view of the store. Frames are visible as soon as they are appended.
 //! - `time` is floored to microseconds in values and in predicates; `time_ns` is exact. The same holds for the other
 //!   times.
@@ -64,6 +65,7 @@ pub use expression::{
     Outcome, Program, Troubles, WINDOW_SAMPLES_MAX,
 };
 pub use flight::auth::{FlightAuth, shows_token};
+pub use flight::ingest::{BulkCounts, BulkSink, BulkWrite};
 pub use flight::server::FlightOptions;
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::answer::SqlAnswer;

@@ -1,5 +1,6 @@
 //! State shared by the parts of a running server.
 
+pub mod bulk;
 pub mod descriptors;
 pub mod layouts;
 pub mod pulse;

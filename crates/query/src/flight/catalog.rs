@@ -67,7 +67,7 @@ impl CatalogCall {
     ///
     /// # Errors
     /// If a pattern is invalid.
-    pub(super) async fn put(self, query: &Query, out: &mut Messages) -> Result<(), QueryError> {
+    pub(super) async fn put(self, query: &Query, writable: bool, out: &mut Messages) -> Result<(), QueryError> {
         let schema = self.schema();
         out.put_schema(&schema).await;
         let batch = match self.0 {
@@ -83,7 +83,7 @@ impl CatalogCall {
                 [SYSTEM_TABLE, TABLE].into_iter().for_each(|kind| builder.append(kind));
                 builder.build()
             }
-            Command::CommandGetSqlInfo(call) => call.into_builder(&sql_info()?).build(),
+            Command::CommandGetSqlInfo(call) => call.into_builder(&sql_info(writable)?).build(),
             Command::CommandGetXdbcTypeInfo(call) => xdbc_types()?.record_batch(call.data_type),
             _ => return Ok(()),
         };
@@ -156,8 +156,8 @@ async fn tables(
     Ok(())
 }
 
-/// Returns what the server supports.
-fn sql_info() -> Result<SqlInfoData, QueryError> {
+/// Returns what the server supports. `writable` says whether it takes bulk writes.
+fn sql_info(writable: bool) -> Result<SqlInfoData, QueryError> {
     let mut builder = SqlInfoDataBuilder::new();
     builder.append(SqlInfo::FlightSqlServerName, "Strongback");
     builder.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
@@ -167,7 +167,7 @@ fn sql_info() -> Result<SqlInfoData, QueryError> {
     builder.append(SqlInfo::FlightSqlServerSubstrait, false);
     builder.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::None as i32);
     builder.append(SqlInfo::FlightSqlServerCancel, true);
-    builder.append(SqlInfo::FlightSqlServerBulkIngestion, false);
+    builder.append(SqlInfo::FlightSqlServerBulkIngestion, writable);
     builder.append(SqlInfo::FlightSqlServerIngestTransactionsSupported, false);
     builder.append(SqlInfo::FlightSqlServerStatementTimeout, 0i32);
     builder.append(SqlInfo::FlightSqlServerTransactionTimeout, 0i32);

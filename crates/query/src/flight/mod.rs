@@ -2,7 +2,7 @@
 //!
 //! `server` accepts and authenticates the connections, `service` answers the calls of one client, `statement` has the
 //! tickets and handles of statements, `result` sends the rows of a running statement, `catalog` answers calls about
-//! tables and types, and `batch` reads the record batches that clients send.
+//! tables and types, `batch` reads the record batches that clients send, and `ingest` hands their rows to the server.
 //!
 //! Invariants:
 //! - The server keeps nothing between two calls: a handle or ticket holds its statement and its values.
@@ -12,6 +12,7 @@
 pub(crate) mod auth;
 mod batch;
 mod catalog;
+pub(crate) mod ingest;
 mod result;
 mod running;
 pub(crate) mod server;

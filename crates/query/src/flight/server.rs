@@ -16,11 +16,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 
 use super::auth::{FlightAuth, shows_token};
+use super::ingest::BulkSink;
 use super::running::RunningStatements;
 use super::service::Service;
 use super::status::status;
@@ -31,6 +32,8 @@ use crate::running::listener::{STARTUP_TIMEOUT, accept};
 
 /// Maximum calls of a connection at a time. Further ones wait at the client.
 const CALLS_MAX: u32 = 32;
+/// Maximum batches of bulk writes that are handed over at a time. Further ones wait.
+const WRITERS_MAX: usize = 16;
 /// Maximum size of a message from a client, in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Maximum size of the headers of a call, in bytes.
@@ -47,12 +50,14 @@ const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of the Flight SQL server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FlightOptions {
     /// Authentication of calls.
     pub auth: FlightAuth,
     /// Maximum connections. Further ones are refused.
     pub connections_max: usize,
+    /// Destination of bulk writes; `None` if nothing may be written.
+    pub sink: Option<Arc<dyn BulkSink>>,
 }
 
 impl Query {
@@ -81,11 +86,14 @@ async fn serve(
 ) -> io::Result<()> {
     let doors = Arc::new(Doors::new(options.connections_max));
     let running = Arc::new(RunningStatements::default());
+    let writers = Arc::new(Semaphore::new(WRITERS_MAX));
     let serve = |socket, start: Entry, stopped: watch::Receiver<bool>| {
         let service = Service {
             session: Arc::new(query.session()),
             auth: options.auth.clone(),
             running: running.clone(),
+            sink: options.sink.clone(),
+            writers: writers.clone(),
             stopped: stopped.clone(),
         };
         let gate = Gate {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::{
     ActionCancelQueryRequest, ActionCancelQueryResult, ActionCreatePreparedStatementRequest,
-    ActionCreatePreparedStatementResult, Any, Command, DoPutPreparedStatementResult, ProstMessageExt,
-    TicketStatementQuery,
+    ActionCreatePreparedStatementResult, Any, Command, CommandStatementIngest, DoPutPreparedStatementResult,
+    DoPutUpdateResult, ProstMessageExt, TicketStatementQuery,
 };
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty, FlightData,
@@ -19,19 +19,21 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::ipc::writer::IpcWriteOptions;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::auth::FlightAuth;
 use super::batch::BatchReader;
 use super::catalog::CatalogCall;
+use super::ingest;
+use super::ingest::BulkSink;
 use super::result;
 use super::running::RunningStatements;
 use super::statement::{Statement, VALUES_BYTES_MAX, parameter_schema, sent_schema};
 use super::status::{malformed, status};
 use crate::error::{QueryError, sqlstate};
 use crate::query::{Plan, Session};
-use crate::running::watched::{Halt, Watched};
+use crate::running::watched::{Halt, Watched, stopping};
 
 const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
 const CLOSE_PREPARED_STATEMENT: &str = "ClosePreparedStatement";
@@ -50,6 +52,10 @@ pub(super) struct Service {
     pub(super) session: Arc<Session>,
     pub(super) auth: FlightAuth,
     pub(super) running: Arc<RunningStatements>,
+    /// Destination of bulk writes; `None` if nothing may be written.
+    pub(super) sink: Option<Arc<dyn BulkSink>>,
+    /// Permits to hand a batch of a bulk write over.
+    pub(super) writers: Arc<Semaphore>,
     /// Whether the server stops.
     pub(super) stopped: watch::Receiver<bool>,
 }
@@ -167,10 +173,10 @@ impl Service {
         let running = self.running.register(None);
         let deadline = self.session.deadline();
         let watched = Watched { cancel: running.cancelled(), stopped: self.stopped.clone(), deadline };
-        let query = self.session.query.clone();
+        let (query, writable) = (self.session.query.clone(), self.sink.is_some());
         result::produce(query.inner.answers.clone(), watched, move |mut out| async move {
             let _running = running;
-            call.put(&query, &mut out).await
+            call.put(&query, writable, &mut out).await
         })
     }
 
@@ -207,6 +213,21 @@ impl Service {
         let statement = statement.with_values(values);
         statement.runs(&plan)?;
         Ok(DoPutPreparedStatementResult { prepared_statement_handle: Some(statement.encode_to_vec().into()) })
+    }
+
+    /// Stores the rows that a client sends, for as long as it sends any.
+    async fn write(
+        &self,
+        sink: &Arc<dyn BulkSink>,
+        command: CommandStatementIngest,
+        data: Incoming,
+    ) -> Result<i64, QueryError> {
+        let mut stopped = self.stopped.clone();
+        let to = (sink.as_ref(), self.writers.as_ref());
+        tokio::select! {
+            written = ingest::ingest(&self.session.query, to, command, data) => written,
+            _ = stopped.wait_for(|stopped| *stopped) => Err(stopping()),
+        }
     }
 
     /// Cancels the statements whose tickets are in a FlightInfo.
@@ -315,12 +336,16 @@ impl FlightService for Service {
         let descriptor = first.flight_descriptor.clone();
         let descriptor = descriptor.ok_or_else(|| status(malformed("the first message has no descriptor")))?;
         let data: Incoming = Box::pin(stream::iter([Ok(first)]).chain(data));
-        match command(&descriptor.cmd).map_err(status)? {
-            Command::CommandPreparedStatementQuery(query) => {
+        match (command(&descriptor.cmd).map_err(status)?, &self.sink) {
+            (Command::CommandStatementIngest(command), Some(sink)) => {
+                let written = self.write(sink, command, data).await.map_err(status)?;
+                Ok(once(PutResult { app_metadata: DoPutUpdateResult { record_count: written }.encode_to_vec().into() }))
+            }
+            (Command::CommandPreparedStatementQuery(query), _) => {
                 let bound = self.work(self.bind(&query.prepared_statement_handle, data)).await?;
                 Ok(once(PutResult { app_metadata: bound.encode_to_vec().into() }))
             }
-            other => Err(status(refusal(&other))),
+            (other, _) => Err(status(refusal(&other))),
         }
     }
 

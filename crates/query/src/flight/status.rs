@@ -17,7 +17,7 @@ fn code(state: &str) -> Code {
         sqlstate::INVALID_PASSWORD => Code::Unauthenticated,
         sqlstate::UNDEFINED_TABLE | sqlstate::INVALID_CATALOG_NAME => Code::NotFound,
         sqlstate::QUERY_CANCELED => Code::Cancelled,
-        sqlstate::ADMIN_SHUTDOWN => Code::Unavailable,
+        sqlstate::ADMIN_SHUTDOWN | sqlstate::CANNOT_CONNECT_NOW => Code::Unavailable,
         sqlstate::SNAPSHOT_TOO_OLD => Code::Aborted,
         sqlstate::DATA_CORRUPTED => Code::DataLoss,
         sqlstate::IO_ERROR | sqlstate::INTERNAL_ERROR => Code::Internal,

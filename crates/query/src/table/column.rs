@@ -155,7 +155,7 @@ struct Naming<'a> {
 
 impl<'a> Naming<'a> {
     fn is_taken(&self, name: &str) -> bool {
-        self.taken.contains_key(name) || FIXED_COLUMNS.iter().any(|(fixed, _)| *fixed == name)
+        self.taken.contains_key(name) || is_fixed(name)
     }
 
     fn add_tag(&mut self, key: &'a str) {
@@ -227,6 +227,11 @@ const FIXED_COLUMNS: [(&str, ColumnSource); 7] = [
     ("source_time_ns", ColumnSource::Nanos(FrameTime::Source)),
     ("sequence", ColumnSource::Sequence),
 ];
+
+/// Reports whether every table has a column of this name.
+pub(crate) fn is_fixed(name: &str) -> bool {
+    FIXED_COLUMNS.iter().any(|(fixed, _)| *fixed == name)
+}
 
 /// Returns the Arrow schema of columns.
 pub(crate) fn table_schema(columns: &[TableColumn]) -> SchemaRef {

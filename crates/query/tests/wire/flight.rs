@@ -53,7 +53,7 @@ impl Flight {
         let shutdown = async {
             let _ = stopped.await;
         };
-        let options = FlightOptions { auth, connections_max };
+        let options = FlightOptions { auth, connections_max, sink: None };
         tokio::spawn(fixture.query.serve_flight(listener, options, Box::pin(shutdown)));
         Flight { fixture, address, _stop: stop }
     }

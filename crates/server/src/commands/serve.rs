@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use strongback_query::{
-    EventRow, FlightAuth, FlightOptions, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows,
+    BulkSink, EventRow, FlightAuth, FlightOptions, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows,
 };
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
@@ -41,6 +41,7 @@ use crate::process::viewers::Viewers;
 use crate::runs::cards;
 use crate::runs::log::RunLog;
 use crate::server::Server;
+use crate::server::bulk::Bulk;
 use crate::server::descriptors;
 use crate::server::layouts::Layouts;
 use crate::server::pulse;
@@ -403,11 +404,13 @@ impl Running {
             None => PgAuth::Trust,
         };
         let flight_auth = token.as_deref().map_or(FlightAuth::Trust, |token| FlightAuth::Token(token.into()));
+        let bulk = |address| Arc::new(Bulk::new(ingest.clone(), server.roster.clone(), address)) as Arc<dyn BulkSink>;
+        let sink = flight.map(bulk);
         let sql = Sql {
             server: server.clone(),
             auth,
             pg: pg_listener,
-            options: FlightOptions { auth: flight_auth, connections_max: server.config.flight.max_connections },
+            options: FlightOptions { auth: flight_auth, connections_max: server.config.flight.max_connections, sink },
             flight: flight_listener,
         };
         let serving = http::serve(http_listener, server.clone()).context("no thread for HTTP")?;
