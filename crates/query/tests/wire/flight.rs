@@ -323,9 +323,11 @@ async fn a_dropped_stream_gives_its_memory_to_others() {
     let options = QueryOptions { memory_bytes: 16 << 20, ..QueryOptions::default() };
     let flight = Flight::with(options, FlightAuth::Trust, 40).await;
     let (stream, at) = flight.fixture.stream("wide", &[], &[("t", ChannelType::String)]);
-    for row in 0..6 {
+    // More than the windows of a connection take.
+    for row in 0..20 {
         flight.fixture.append(&stream, T0 + row * MS, &[(at[0], Value::String(&"x".repeat(900_000)))]);
         flight.fixture.store.commit(T0).unwrap();
+        while flight.fixture.store.maintain(T0).unwrap() {}
     }
     let sql = "select t from wide";
     let mut unread = Vec::new();
@@ -348,7 +350,7 @@ async fn a_dropped_stream_gives_its_memory_to_others() {
     loop {
         let info = client.execute(sql.to_owned(), None).await.unwrap();
         match rows_of(&mut client, info).await {
-            Ok(batch) => break assert_eq!(batch.num_rows(), 6),
+            Ok(batch) => break assert_eq!(batch.num_rows(), 20),
             Err(error) => assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}"),
         }
     }
