@@ -215,6 +215,16 @@ def test_bulk_rows_are_stored_once_and_durable(server: Server) -> None:
     assert int(source["stored"]) == rows // 3 and int(source["duplicate"]) == rows, source
 
 
+def test_texts_are_fields_if_they_say_so(server: Server) -> None:
+    texts = [None if i % 7 == 0 else "abc" * (i % 4) for i in range(60)]
+    plain = pyarrow.array(texts)
+    for name, column in (("plain", plain), ("coded", plain.dictionary_encode())):
+        field = pyarrow.field("note", column.type, metadata={"strongback.role": "field"})
+        with connect(server) as connection, connection.cursor() as cursor:
+            assert cursor.adbc_ingest(name, batch(60).append_column(field, column), mode="create") == 60
+        assert server.sql(f"select note from {name} order by time") == [(text,) for text in texts]
+
+
 def test_bulk_rows_that_do_not_fit_are_refused(server: Server) -> None:
     times = [BEGIN_NS + i for i in range(4)]
     with connect(server) as connection, connection.cursor() as cursor:

@@ -23,9 +23,16 @@ const ROWS_MAX: i64 = i32::MAX as i64;
 pub(super) struct BatchReader {
     schema: Option<SchemaRef>,
     dictionaries: HashMap<i64, ArrayRef>,
+    /// Sizes of the messages that the dictionaries are in.
+    dictionary_bytes: HashMap<i64, usize>,
 }
 
 impl BatchReader {
+    /// Returns the bytes that it holds from one message to the next.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.dictionary_bytes.values().sum()
+    }
+
     /// Reads a message. Returns its record batch, if it is one.
     ///
     /// # Errors
@@ -60,6 +67,7 @@ impl BatchReader {
             }
             read_dictionary(&body, dictionary, &schema, &mut self.dictionaries, &message.version())
                 .map_err(|error| malformed(&error.to_string()))?;
+            self.dictionary_bytes.insert(dictionary.id(), body.len());
             return Ok(None);
         }
         let batch = message.header_as_record_batch().ok_or_else(|| malformed("neither a schema nor a record batch"))?;
@@ -93,9 +101,9 @@ fn check(batch: &RawBatch<'_>, bytes: usize) -> Result<(), QueryError> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_flight::utils::batches_to_flight_data;
     use datafusion::arrow::array::{Array, DictionaryArray, Float64Array, Int64Array, ListArray, StringArray};
     use datafusion::arrow::datatypes::{Field, Int32Type, Schema};
+    use datafusion::arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 
     use super::*;
 
@@ -112,7 +120,11 @@ mod tests {
         let field = |(at, column): (usize, &ArrayRef)| Field::new(format!("c{at}"), column.data_type().clone(), true);
         let schema = Schema::new(columns.iter().enumerate().map(field).collect::<Vec<_>>());
         let batch = RecordBatch::try_new(Arc::new(schema.clone()), columns).unwrap();
-        let data = batches_to_flight_data(&schema, vec![batch.clone()]).unwrap();
+        let (generator, options) = (IpcDataGenerator::default(), IpcWriteOptions::default());
+        let (mut tracker, mut context) = (DictionaryTracker::new(false), IpcWriteContext::default());
+        let first = generator.schema_to_bytes_with_dictionary_tracker(&schema, &mut tracker, &options);
+        let (dictionaries, last) = generator.encode(&batch, &mut tracker, &options, &mut context).unwrap();
+        let data = [first].into_iter().chain(dictionaries).chain([last]).map(FlightData::from).collect();
         (batch, data)
     }
 

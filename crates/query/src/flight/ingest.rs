@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use arrow_flight::FlightData;
 use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExistOption};
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, DictionaryArray, PrimitiveArray, RecordBatch,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch,
+    StringArray,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
@@ -103,9 +104,12 @@ pub(super) async fn ingest(
         while let Some(message) = data.next().await {
             let message = message.map_err(|error| malformed(error.message()))?;
             let bytes = message.data_header.len() + message.data_body.len();
-            // The texts of tags and fields are there twice while they are converted.
-            if !share.try_resize(2 * bytes) {
-                let text = format!("no room for a message of {bytes} bytes beside those of other sessions");
+            // The texts of tags and fields are there twice while they are converted. Dictionaries stay.
+            if !share.try_resize(reader.held_bytes() + 2 * bytes) {
+                let held = reader.held_bytes();
+                let text = format!(
+                    "no room for a message of {bytes} bytes beside {held} of dictionaries and those of other sessions"
+                );
                 return Err(QueryError::new(sqlstate::OUT_OF_MEMORY, text));
             }
             let Some(batch) = reader.read(&message)? else { continue };
@@ -475,14 +479,15 @@ fn times(column: &ArrayRef, unit_ns: i64, before: u64) -> Result<Vec<i64>, Query
     values.iter().enumerate().map(nanos).collect()
 }
 
-/// Returns texts as plain strings, and other columns as they are.
+/// Returns texts as plain strings, or as codes of such if they are in a dictionary, and other columns as they are. A text
+/// of a dictionary may be that of every row, so that all of them together could have any size.
 fn text_as_utf8(column: &ArrayRef) -> Result<ArrayRef, QueryError> {
-    match column.data_type() {
-        DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
-            cast(column, &DataType::Utf8).map_err(|error| malformed(&error.to_string()))
-        }
-        _ => Ok(column.clone()),
-    }
+    let kind = match column.data_type() {
+        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        DataType::Dictionary(..) => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+        _ => return Ok(column.clone()),
+    };
+    cast(column, &kind).map_err(|error| malformed(&error.to_string()))
 }
 
 /// Values of a tag in a batch, by codes; -1 for none.
@@ -491,11 +496,7 @@ struct Tags(DictionaryArray<Int32Type>);
 impl Tags {
     fn of(column: &ArrayRef, name: &str, before: u64) -> Result<Tags, QueryError> {
         let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-        let plain = match column.data_type() {
-            DataType::Dictionary(..) => column.clone(),
-            _ => text_as_utf8(column)?,
-        };
-        let tags = cast(&plain, &kind).map_err(|error| malformed(&error.to_string()))?;
+        let tags = cast(&text_as_utf8(column)?, &kind).map_err(|error| malformed(&error.to_string()))?;
         let tags = Tags(tags.as_dictionary::<Int32Type>().clone());
         let empty = (0..column.len()).find(|row| tags.value(tags.code(*row)).is_some_and(|value| value.is_empty()));
         match empty.filter(|_| tags.texts().iter().flatten().any(str::is_empty)) {
@@ -507,7 +508,7 @@ impl Tags {
         }
     }
 
-    fn texts(&self) -> &datafusion::arrow::array::StringArray {
+    fn texts(&self) -> &StringArray {
         self.0.values().as_string::<i32>()
     }
 
@@ -523,7 +524,7 @@ impl Tags {
 
 /// Values of a field in a batch.
 enum Cells<'a> {
-    Bool(&'a datafusion::arrow::array::BooleanArray),
+    Bool(&'a BooleanArray),
     I8(&'a PrimitiveArray<Int8Type>),
     I16(&'a PrimitiveArray<Int16Type>),
     I32(&'a PrimitiveArray<Int32Type>),
@@ -534,7 +535,8 @@ enum Cells<'a> {
     U64(&'a PrimitiveArray<UInt64Type>),
     F32(&'a PrimitiveArray<Float32Type>),
     F64(&'a PrimitiveArray<Float64Type>),
-    Text(&'a datafusion::arrow::array::StringArray),
+    Text(&'a StringArray),
+    Coded(&'a DictionaryArray<Int32Type>, &'a StringArray),
 }
 
 impl<'a> Cells<'a> {
@@ -553,6 +555,10 @@ impl<'a> Cells<'a> {
             DataType::Float32 => Cells::F32(column.as_primitive()),
             DataType::Float64 => Cells::F64(column.as_primitive()),
             DataType::Utf8 => Cells::Text(column.as_string()),
+            DataType::Dictionary(..) => {
+                let coded = column.as_dictionary_opt::<Int32Type>()?;
+                Cells::Coded(coded, coded.values().as_string_opt::<i32>()?)
+            }
             _ => return None,
         })
     }
@@ -580,6 +586,11 @@ impl<'a> Cells<'a> {
             Cells::F32(values) => push!(values, F32),
             Cells::F64(values) => push!(values, F64),
             Cells::Text(values) => push!(values, String),
+            Cells::Coded(coded, texts) => {
+                if let Some(at) = coded.key(row).filter(|at| texts.is_valid(*at)) {
+                    frames.push(channel, Value::String(texts.value(at)));
+                }
+            }
         }
     }
 }
