@@ -93,7 +93,7 @@ pub mod sqlstate {
     pub const QUERY_CANCELED: &str = "57014";
     /// A server shutdown.
     pub const ADMIN_SHUTDOWN: &str = "57P01";
-    /// A store that accepts nothing for now.
+    /// A store that cannot accept data until it is mended or reopened.
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
     /// A failed read from disk.
     pub const IO_ERROR: &str = "58030";

@@ -92,7 +92,7 @@ impl ParquetRows {
         }
         let schema = Arc::new(Schema::new(fields));
         let about = KeyValue::new("strongback.channels".to_owned(), columns.describe());
-        // No two times are alike, so a dictionary of them is in vain.
+        // Times hardly repeat, so a dictionary of them saves nothing.
         let time = ColumnPath::from("time");
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)

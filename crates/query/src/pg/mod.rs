@@ -1,9 +1,9 @@
 //! The PostgreSQL protocol: a read-only session for each connection.
 //!
-//! `server` accepts and authenticates connections, `connection` serves the messages of one
-//! client with those of the extended protocol in `extended`, `result` turns rows into messages, and `auth` checks
-//! passwords. What statements keep between messages is in `portal`, `prepared`, `cursor` and `savepoint`. The encoding
-//! itself is in [`crate::wire`].
+//! `server` accepts and authenticates connections, and `auth` checks passwords. `connection` serves the messages of one
+//! client, with those of the extended protocol in `extended`. `result` turns rows into messages, `copy` into those of
+//! COPY. What statements keep between messages is in `portal`, `prepared`, `cursor`, `transaction` and `savepoint`. The
+//! encoding itself is in [`crate::wire`].
 
 pub(crate) mod auth;
 mod client;
