@@ -374,6 +374,19 @@ impl Session {
         planning.run(&self.account, footprint, move |_| inner.plan(&state, &statement, footprint)).await
     }
 
+    /// Plans a statement again for values that its plan depends on (see [`Plan::depends_on`]).
+    pub(crate) async fn replan(
+        &self,
+        statement: &Statement,
+        footprint: Footprint,
+        values: &[ScalarValue],
+    ) -> Result<Arc<Plan>, QueryError> {
+        // Table functions take their arguments during planning.
+        let mut filled = statement.clone();
+        parameter::bind_in_table_functions(&mut filled, values)?;
+        self.plan(Arc::new(filled), footprint).await
+    }
+
     /// Plans the single statement of a text, which must return rows. Plans are cached.
     pub(crate) async fn prepare(&self, sql: &str) -> Result<CachedPlan, QueryError> {
         if let Some(cached) = self.cached(sql) {
@@ -509,6 +522,11 @@ impl Inner {
 }
 
 impl Plan {
+    /// Reports whether it must be made again for these values, as it fixed the arguments of a table function.
+    pub(crate) fn depends_on(&self, values: &[ScalarValue]) -> bool {
+        !self.reusable && !values.is_empty()
+    }
+
     /// Returns the type of the parameter at a position from 0, if it is known. `is_given` says whether the client named
     /// one; otherwise the type to which it is cast counts.
     pub(crate) fn parameter(&self, at: usize, is_given: bool) -> Option<&DataType> {

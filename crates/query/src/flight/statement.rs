@@ -11,7 +11,6 @@ use prost::Message;
 use super::batch::BatchReader;
 use super::running::ID_BYTES;
 use crate::error::{QueryError, sqlstate};
-use crate::plan::names::label;
 use crate::plan::parameter;
 use crate::query::cache::CachedPlan;
 use crate::query::{Plan, Rows, Session};
@@ -143,26 +142,23 @@ pub(super) async fn run(
     prepared: &CachedPlan,
     values: Vec<ScalarValue>,
 ) -> Result<Rows, QueryError> {
-    let plan = &prepared.plan;
-    if plan.reusable {
+    let CachedPlan { statement, plan } = prepared;
+    if !plan.depends_on(&values) {
         return session.run(plan, values).await;
     }
-    // Table functions take their arguments during planning.
-    let mut bound = prepared.statement.as_ref().clone();
-    parameter::bind_in_table_functions(&mut bound, &values)?;
-    let plan = session.plan(Arc::new(bound), plan.footprint).await?;
+    let plan = session.replan(statement, plan.footprint, &values).await?;
     let values = if plan.parameters.is_empty() { Vec::new() } else { values };
     session.run(&plan, values).await
 }
 
-/// Returns the columns of a schema as they are sent: texts instead of dictionaries, and names as in PostgreSQL.
+/// Returns the columns of a schema as they are sent: texts instead of dictionaries.
 pub(super) fn sent_schema(schema: &Schema) -> SchemaRef {
     let field = |field: &Arc<Field>| {
         let kind = match field.data_type() {
             DataType::Dictionary(_, value) => value.as_ref().clone(),
             kind => kind.clone(),
         };
-        Field::new(label(field.name()), kind, field.is_nullable())
+        Field::new(field.name(), kind, field.is_nullable())
     };
     Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
 }

@@ -283,7 +283,12 @@ impl Connection {
             message::put_row_description(&mut self.client.output, &columns, |_| false);
         }
         let deadline = self.session.deadline();
-        let mut running = self.start(plan, &[], Formats::default(), deadline).await?;
+        let running = self.start(plan, &[], Formats::default(), deadline).await?;
+        self.finish(running, deadline).await
+    }
+
+    /// Sends all rows of a running statement, and its end.
+    pub(super) async fn finish(&mut self, mut running: Running, deadline: Option<Instant>) -> Result<(), Failure> {
         let progress = self.pump(&mut running, 0, deadline).await?;
         running.put_end(&mut self.client.output, progress);
         Ok(())

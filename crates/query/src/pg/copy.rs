@@ -27,11 +27,8 @@ impl Connection {
         let columns = columns_of(&plan)?;
         let copy = CopyData::new(form, &columns)?;
         let deadline = self.session.deadline();
-        let mut running = self.start(&plan, &[], Formats::default(), deadline).await?;
+        let running = self.start(&plan, &[], Formats::default(), deadline).await?;
         copy.put_response(&mut self.client.output, &columns);
-        running = running.into_copy(copy);
-        let progress = self.pump(&mut running, 0, deadline).await?;
-        running.put_end(&mut self.client.output, progress);
-        Ok(())
+        self.finish(running.into_copy(copy), deadline).await
     }
 }

@@ -286,13 +286,12 @@ impl Connection {
         let (Some(plan), Some(statement)) = (plan, &prepared.statement) else {
             return Err(QueryError::new(sqlstate::NOT_IN_STATE, "the statement returns no rows").into());
         };
-        if plan.reusable || values.is_empty() {
+        if !plan.depends_on(values) {
             return self.start(plan, values, formats, deadline).await;
         }
-        // Table functions take their arguments during planning.
-        let mut filled = statement.as_ref().clone();
-        parameter::bind_in_table_functions(&mut filled, values)?;
-        let plan = self.planned(&Arc::new(filled), prepared.footprint).await?;
+        let (watched, session) = (self.watch(self.session.deadline()), &self.session);
+        let replanned = session.replan(statement, prepared.footprint, values);
+        let plan = watched.run(&self.client.socket, replanned).await??;
         let values = if plan.parameters.is_empty() { &[] } else { values.as_slice() };
         self.start(&plan, values, formats, deadline).await
     }

@@ -97,10 +97,8 @@ impl Connection {
             message::put_row_description(&mut self.client.output, &columns_of(plan)?, |_| false);
         }
         let deadline = self.session.deadline();
-        let mut running = self.start_bound(&bound, Formats::default(), deadline).await?;
-        let progress = self.pump(&mut running, 0, deadline).await?;
-        running.put_end(&mut self.client.output, progress);
-        Ok(())
+        let running = self.start_bound(&bound, Formats::default(), deadline).await?;
+        self.finish(running, deadline).await
     }
 
     /// Returns a prepared statement with the values of its parameters.

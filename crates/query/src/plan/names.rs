@@ -209,16 +209,3 @@ fn ambiguous<'a>(what: &str, name: &str, candidates: impl Iterator<Item = &'a st
     let message = format!("{what} name {name} is ambiguous: it matches {list}");
     QueryError::new(sqlstate::AMBIGUOUS_NAME, message).with_hint("Write the exact name in double quotes.")
 }
-
-/// Returns a column's name, for a function as PostgreSQL does: without its arguments and its window.
-pub(crate) fn label(name: &str) -> String {
-    let is_word = |text: &str| {
-        text.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    let ends = |text: &str| [")", " CURRENT ROW", " PRECEDING", " FOLLOWING"].iter().any(|end| text.ends_with(end));
-    match name.split_once('(') {
-        Some((function, rest)) if ends(rest) && is_word(function) => function.to_owned(),
-        _ => name.to_owned(),
-    }
-}
