@@ -118,6 +118,7 @@ pub use read::grid::{GRID_MAX, Grid, Resample};
 pub use read::intervals::{Interval, Intervals, Reading};
 pub use read::ordered::{NextFrame, OrderedBatches, OrderedFrame, OrderedFrames, OrderedRun, OrderedRuns, OrderedScan};
 pub use read::request::{ElementRange, Scan};
+pub use read::sample_run::{Neighbours, SampleCursor, SampleRef, SampleRun, SampleRuns};
 pub use read::scan::Scanner;
 pub use read::state::{OwnedValue, StateCell};
 pub use read::totals::{EqualPieces, PieceTotals, Totals, TotalsReader, TotalsRequest};

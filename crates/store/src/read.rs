@@ -12,6 +12,7 @@ pub(crate) mod points;
 pub(crate) mod pyramid;
 pub(crate) mod reconstruct;
 pub(crate) mod request;
+pub(crate) mod sample_run;
 pub(crate) mod scan;
 pub(crate) mod shared;
 pub(crate) mod state;

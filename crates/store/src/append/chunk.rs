@@ -322,7 +322,7 @@ impl Chunk {
     ) {
         let before = out.values.len();
         if channel >= self.shape.fields.len() {
-            push_filler(&mut out.values, rows.len());
+            out.values.push_filler(rows.len());
             add_states(out, before, rows.map(|_| CellState::Absent));
             return;
         }
@@ -358,10 +358,10 @@ impl Chunk {
             }
             (values, kind) if kind.is_scalar() => {
                 for b in bits {
-                    push_wider(values, Value::from_bits(kind, b & mask(kind)));
+                    values.push(Value::from_bits(kind, b & mask(kind)));
                 }
             }
-            (values, _) => push_filler(values, rows.len()),
+            (values, _) => values.push_filler(rows.len()),
         }
         if out.states.is_some() || !all_values {
             add_states(out, before, rows.map(|r| self.state(r, channel)));
@@ -374,55 +374,6 @@ pub(crate) fn add_states(out: &mut Column, before: usize, states: impl Iterator<
     out.states.get_or_insert_with(|| vec![CellState::Value; before]).extend(states);
 }
 
-/// Adds placeholder values for rows without a value.
-pub(crate) fn push_filler(values: &mut ColumnValues, rows: usize) {
-    match values {
-        ColumnValues::Bool(v) => v.resize(v.len() + rows, false),
-        ColumnValues::I8(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::I16(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::I32(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::I64(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::U8(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::U16(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::U32(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::U64(v) => v.resize(v.len() + rows, 0),
-        ColumnValues::F32(v) => v.resize(v.len() + rows, 0.0),
-        ColumnValues::F64(v) => v.resize(v.len() + rows, 0.0),
-        ColumnValues::String { offsets, bytes } | ColumnValues::Array { offsets, bytes, .. } => {
-            offsets.resize(offsets.len() + rows, bytes.len() as u32)
-        }
-    }
-}
-
-/// Adds a value of the column's type or a narrower one; types only widen, so it fits.
-pub(crate) fn push_wider(values: &mut ColumnValues, value: Value<'_>) {
-    match (value.convert(values.channel_type()), values) {
-        (Some(Value::Bool(x)), ColumnValues::Bool(v)) => v.push(x),
-        (Some(Value::I8(x)), ColumnValues::I8(v)) => v.push(x),
-        (Some(Value::I16(x)), ColumnValues::I16(v)) => v.push(x),
-        (Some(Value::I32(x)), ColumnValues::I32(v)) => v.push(x),
-        (Some(Value::I64(x)), ColumnValues::I64(v)) => v.push(x),
-        (Some(Value::U8(x)), ColumnValues::U8(v)) => v.push(x),
-        (Some(Value::U16(x)), ColumnValues::U16(v)) => v.push(x),
-        (Some(Value::U32(x)), ColumnValues::U32(v)) => v.push(x),
-        (Some(Value::U64(x)), ColumnValues::U64(v)) => v.push(x),
-        (Some(Value::F32(x)), ColumnValues::F32(v)) => v.push(x),
-        (Some(Value::F64(x)), ColumnValues::F64(v)) => v.push(x),
-        (Some(Value::String(x)), ColumnValues::String { offsets, bytes }) => {
-            bytes.extend_from_slice(x.as_bytes());
-            offsets.push(bytes.len() as u32);
-        }
-        (Some(Value::Array(x)), ColumnValues::Array { offsets, bytes, .. }) => {
-            bytes.extend_from_slice(x.bytes());
-            offsets.push(bytes.len() as u32);
-        }
-        (Some(Value::Blob(x)), ColumnValues::Array { offsets, bytes, .. }) => {
-            bytes.extend_from_slice(&x.bytes());
-            offsets.push(bytes.len() as u32);
-        }
-        (_, values) => push_filler(values, 1),
-    }
-}
 /// Returns the first index of `0..len` that is not `before`. All that are must precede all that are not.
 pub(crate) fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);

@@ -90,6 +90,56 @@ impl ColumnValues {
         values
     }
 
+    /// Adds placeholder values for rows without a value.
+    pub(crate) fn push_filler(&mut self, rows: usize) {
+        match self {
+            ColumnValues::Bool(v) => v.resize(v.len() + rows, false),
+            ColumnValues::I8(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::I16(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::I32(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::I64(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::U8(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::U16(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::U32(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::U64(v) => v.resize(v.len() + rows, 0),
+            ColumnValues::F32(v) => v.resize(v.len() + rows, 0.0),
+            ColumnValues::F64(v) => v.resize(v.len() + rows, 0.0),
+            ColumnValues::String { offsets, bytes } | ColumnValues::Array { offsets, bytes, .. } => {
+                offsets.resize(offsets.len() + rows, bytes.len() as u32)
+            }
+        }
+    }
+
+    /// Adds a value of the column's type or a narrower one; types only widen, so it fits.
+    pub(crate) fn push(&mut self, value: Value<'_>) {
+        match (value.convert(self.channel_type()), self) {
+            (Some(Value::Bool(x)), ColumnValues::Bool(v)) => v.push(x),
+            (Some(Value::I8(x)), ColumnValues::I8(v)) => v.push(x),
+            (Some(Value::I16(x)), ColumnValues::I16(v)) => v.push(x),
+            (Some(Value::I32(x)), ColumnValues::I32(v)) => v.push(x),
+            (Some(Value::I64(x)), ColumnValues::I64(v)) => v.push(x),
+            (Some(Value::U8(x)), ColumnValues::U8(v)) => v.push(x),
+            (Some(Value::U16(x)), ColumnValues::U16(v)) => v.push(x),
+            (Some(Value::U32(x)), ColumnValues::U32(v)) => v.push(x),
+            (Some(Value::U64(x)), ColumnValues::U64(v)) => v.push(x),
+            (Some(Value::F32(x)), ColumnValues::F32(v)) => v.push(x),
+            (Some(Value::F64(x)), ColumnValues::F64(v)) => v.push(x),
+            (Some(Value::String(x)), ColumnValues::String { offsets, bytes }) => {
+                bytes.extend_from_slice(x.as_bytes());
+                offsets.push(bytes.len() as u32);
+            }
+            (Some(Value::Array(x)), ColumnValues::Array { offsets, bytes, .. }) => {
+                bytes.extend_from_slice(x.bytes());
+                offsets.push(bytes.len() as u32);
+            }
+            (Some(Value::Blob(x)), ColumnValues::Array { offsets, bytes, .. }) => {
+                bytes.extend_from_slice(&x.bytes());
+                offsets.push(bytes.len() as u32);
+            }
+            (_, values) => values.push_filler(1),
+        }
+    }
+
     /// Returns the type of the values.
     pub fn channel_type(&self) -> ChannelType {
         match self {
@@ -222,6 +272,26 @@ pub struct Column {
 }
 
 impl Column {
+    /// Returns a column of a type without rows, with capacity for `rows`.
+    pub fn with_capacity(channel_type: ChannelType, rows: usize) -> Column {
+        Column { values: ColumnValues::with_capacity(channel_type, rows), states: None }
+    }
+
+    /// Adds a row with a value of the column's type or a narrower one, or without a value.
+    pub fn push(&mut self, value: Option<Value<'_>>) {
+        let before = self.values.len();
+        match value {
+            Some(value) => {
+                self.values.push(value);
+                self.states.iter_mut().for_each(|states| states.push(CellState::Value));
+            }
+            None => {
+                self.values.push_filler(1);
+                self.states.get_or_insert_with(|| vec![CellState::Value; before]).push(CellState::Absent);
+            }
+        }
+    }
+
     /// Returns the value of a row, or the state of its cell if it has none.
     pub fn cell(&self, row: usize) -> Result<Value<'_>, CellState> {
         match &self.states {

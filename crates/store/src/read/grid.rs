@@ -3,8 +3,8 @@
 use crate::model::reduction::Reduction;
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Interpolation, StreamId};
-use crate::read::intervals::{Reading, between};
-use crate::read::points::{Point, PointOrBlock, Points};
+use crate::read::intervals::Reading;
+use crate::read::sample_run::SampleCursor;
 use crate::read::view::View;
 
 /// Max number of instants in a grid.
@@ -54,39 +54,18 @@ impl View {
         let count = grid.count.min(GRID_MAX);
         let mut out = Vec::with_capacity(count);
         let end = grid.instant(count.saturating_sub(1));
-        let points = if count == 0 { None } else { Points::new(self, stream, column, grid.start..end)? };
-        let Some(mut points) = points else {
+        let runs = if count == 0 { None } else { self.samples(stream, column, grid.start, end)? };
+        let Some(runs) = runs else {
             out.resize(count, None);
             return Ok(out);
         };
-        let channel = points.channel();
+        let channel = runs.channel();
         let reduced = matches!(channel.reduction, Reduction::SwingingDoor { .. });
         let linear = channel.interpolation == Interpolation::Linear && (how == Resample::Interpolated || reduced);
-        let mut last: Option<Point> = None;
-        while out.len() < count {
-            let next = match points.next()? {
-                Some(PointOrBlock::Point(point)) => Some(point),
-                Some(PointOrBlock::Block(..)) => continue,
-                None => None,
-            };
-            while out.len() < count {
-                let at = grid.instant(out.len());
-                if next.as_ref().is_some_and(|next| next.time <= at) {
-                    break;
-                }
-                out.push(last.as_ref().and_then(|from| {
-                    let value = match &next {
-                        Some(next) if next.gap && from.time < at => return None,
-                        Some(next) => between(from, next, at, linear),
-                        None => from.value.clone(),
-                    };
-                    Some(Reading { value, since: from.time })
-                }));
-            }
-            if next.is_none() {
-                break;
-            }
-            last = next;
+        let mut cursor = SampleCursor::new(runs)?;
+        for index in 0..count {
+            let at = grid.instant(index);
+            out.push(cursor.seek(at)?.at(at, linear));
         }
         Ok(out)
     }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::append::chunk::Chunk;
+use crate::append::chunk::{Chunk, lower_bound};
 use crate::block::leaps::Leaps;
 use crate::block::{self, HEADER_BYTES};
 use crate::codec::stats::{ColumnStatistics, Sum};
@@ -23,6 +23,7 @@ use crate::model::stream::{Channel, ChannelIndex, StreamId};
 use crate::model::value::{CellState, Value};
 use crate::read::pyramid::Pyramid;
 use crate::read::request::Scan;
+use crate::read::sample_run::SampleRun;
 use crate::read::scan;
 use crate::read::state::{self, OwnedValue};
 use crate::read::stream_view::StreamView;
@@ -111,6 +112,8 @@ struct Row {
 enum Cluster {
     /// Rows were queued.
     Rows,
+    /// A batch whose rows ascend in time; only where runs are read.
+    Batch(Box<Batch>),
     Block(PointOrBlock),
     /// No pieces are left.
     End,
@@ -135,6 +138,8 @@ pub(crate) struct Points {
     held: Option<Row>,
     /// Span in which blocks that lie wholly inside may be returned as statistics.
     whole: Option<Range<i64>>,
+    /// Whether runs are read, so that batches in order need not be taken apart.
+    by_run: bool,
     /// Whether a leap of the sequence means that frames are missing.
     sequences_tell: bool,
     max_future_ns: i64,
@@ -194,6 +199,7 @@ impl Points {
             rows: VecDeque::new(),
             held: held.filter(|held| held.time >= from),
             whole: None,
+            by_run: false,
             sequences_tell: !reduced,
             max_future_ns: view.shared().max_future_ns,
             newest_sequence: None,
@@ -243,6 +249,7 @@ impl Points {
             }
             match self.next_cluster()? {
                 Cluster::Rows => {}
+                Cluster::Batch(batch) => self.add(&batch),
                 Cluster::Block(found) => return Ok(Some(found)),
                 Cluster::End => {
                     let Some(held) = self.held.take() else { return Ok(None) };
@@ -253,6 +260,82 @@ impl Points {
         }
     }
 
+    /// Returns whether frames are known missing after the points returned so far.
+    pub(crate) fn ends_with_gap(&self) -> bool {
+        self.gap
+    }
+
+    /// Returns the next points as a run. Not to be mixed with [`Points::next`].
+    pub(crate) fn next_run(&mut self) -> Result<Option<SampleRun>, ScanError> {
+        self.by_run = true;
+        loop {
+            let mut points = Vec::with_capacity(self.rows.len());
+            while let Some(row) = self.rows.pop_front() {
+                points.extend(self.take(row));
+            }
+            if !points.is_empty() {
+                return Ok(Some(SampleRun::of_points(points)));
+            }
+            match self.next_cluster()? {
+                Cluster::Rows | Cluster::Block(_) => {}
+                Cluster::Batch(batch) => {
+                    let run = self.run_of(batch);
+                    if !run.is_empty() {
+                        return Ok(Some(run));
+                    }
+                }
+                Cluster::End => {
+                    let Some(held) = self.held.take() else { return Ok(None) };
+                    self.note_first_row(held.row);
+                    self.rows.push_back(held);
+                }
+            }
+        }
+    }
+
+    /// Makes a run of the rows of a batch that have the channel.
+    fn run_of(&mut self, batch: Box<Batch>) -> SampleRun {
+        let first = lower_bound(batch.len(), |row| batch.time(row) < self.from);
+        let max_future_ns = self.max_future_ns;
+        let is_ahead = |row: usize| batch.time(row).saturating_sub(batch.receive_time[row]) > max_future_ns;
+        let any_ahead = batch.source_clock && (first..batch.len()).any(is_ahead);
+        let states = batch.columns.first().and_then(|column| column.states.as_deref());
+        if states.is_none() && batch.sequence.is_none() && !any_ahead {
+            let gap = first < batch.len() && std::mem::take(&mut self.gap);
+            if let Some(last) = batch.len().checked_sub(1).filter(|last| *last >= first) {
+                (self.offered_to, self.unsure) = (Some(batch.time(last)), None);
+            }
+            return SampleRun::of_batch(batch, first, None, if gap { vec![0] } else { Vec::new() });
+        }
+        let (mut kept, mut gaps) = (Vec::with_capacity(batch.len() - first), Vec::new());
+        for row in first..batch.len() {
+            if any_ahead && is_ahead(row) {
+                continue;
+            }
+            if let Some(sequence) = batch.sequence.as_ref().and_then(|s| s.get(row)) {
+                self.note_sequence(batch.session.as_ref().map_or(0, |all| all[row]), sequence);
+            }
+            let state = states.map_or(CellState::Value, |states| states[row]);
+            if state != CellState::Absent {
+                (self.offered_to, self.unsure) = (Some(batch.time(row)), None);
+            }
+            if matches!(state, CellState::Value | CellState::Unknown) {
+                if std::mem::take(&mut self.gap) {
+                    gaps.push(kept.len());
+                }
+                kept.push(row as u32);
+            }
+        }
+        SampleRun::of_batch(batch, first, Some(kept), gaps)
+    }
+
+    /// Notes the sequence of the next row, and whether frames are missing before it.
+    fn note_sequence(&mut self, session: u32, sequence: i64) {
+        let newest = self.newest_sequence.get_or_insert((session, sequence));
+        self.gap |= session != newest.0 || self.sequences_tell && sequence > newest.1.saturating_add(1);
+        *newest = if session == newest.0 { (session, sequence.max(newest.1)) } else { (session, sequence) };
+    }
+
     /// Notes whether rows were lost before those that come next.
     fn note_first_row(&mut self, row: u64) {
         self.gap |= self.sorted && self.next_row.is_some_and(|next| row > next);
@@ -261,9 +344,7 @@ impl Points {
     /// Converts a row to a point of the channel, if it has one.
     fn take(&mut self, row: Row) -> Option<Point> {
         if let Some((session, sequence)) = row.sequence {
-            let newest = self.newest_sequence.get_or_insert((session, sequence));
-            self.gap |= session != newest.0 || self.sequences_tell && sequence > newest.1.saturating_add(1);
-            *newest = if session == newest.0 { (session, sequence.max(newest.1)) } else { (session, sequence) };
+            self.note_sequence(session, sequence);
         }
         let value = match row.cell {
             Ok(value) => Some(value),
@@ -351,10 +432,14 @@ impl Points {
         }
         self.next_row = self.next_row.max(cluster.iter().map(RowPiece::end_row).max());
         for (n, piece) in cluster.iter().enumerate() {
-            let gap_before = self.read(piece)?;
+            let (batch, gap_before) = self.read(piece)?;
             // After blocks of which only statistics were read, the header of the next one tells whether frames are
             // missing before it.
             self.gap |= n == 0 && gap_before && self.newest_sequence.is_none();
+            if self.by_run && sorted {
+                return Ok(Cluster::Batch(Box::new(batch)));
+            }
+            self.add(&batch);
         }
         if !sorted {
             self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
@@ -471,20 +556,19 @@ impl Points {
         self.held.as_ref().is_none_or(|held| held.time >= time)
     }
 
-    /// Adds the rows of a piece from `from` on. Returns whether frames are known missing before its first row.
-    fn read(&mut self, piece: &RowPiece) -> Result<bool, ScanError> {
-        let (batch, gap_before) = match piece {
+    /// Reads a piece, and whether frames are known missing before its first row. Rows of chunks are those from `from`
+    /// on.
+    fn read(&mut self, piece: &RowPiece) -> Result<(Batch, bool), ScanError> {
+        match piece {
             RowPiece::Block(segment, block) => {
-                self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())?
+                self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())
             }
             RowPiece::Chunk(chunk) => {
                 let rows = scan::select(&chunk.rows, chunk.len, &(self.from..i64::MAX), &(0..u64::MAX));
                 let scan = Scan::all(self.stream.stream.id, vec![self.column]);
-                (scan::batch_of(&self.stream, &chunk.rows, &rows, &scan), false)
+                Ok((scan::batch_of(&self.stream, &chunk.rows, &rows, &scan), false))
             }
-        };
-        self.add(&batch);
-        Ok(gap_before)
+        }
     }
 
     fn add(&mut self, batch: &Batch) {
