@@ -29,7 +29,7 @@ const STORE: [&str; 20] = [
     "rdl",
 ];
 /// Those of SQL.
-const QUERY: [&str; 14] = [
+const QUERY: [&str; 15] = [
     "error",
     "running",
     "sql",
@@ -39,6 +39,7 @@ const QUERY: [&str; 14] = [
     "operators",
     "wire",
     "system",
+    "telemetry",
     "plan",
     "query",
     "export",

@@ -17,6 +17,8 @@ mod zero;
 
 use std::fmt;
 
+use strongback_store::{ChannelType, Value};
+
 pub use parse::{Expression, Named};
 pub use program::{Moment, Outcome, Program, Troubles};
 
@@ -48,6 +50,20 @@ pub enum Kind {
     Text,
 }
 
+impl Kind {
+    /// Returns the kind that values of a channel have in expressions, or `None` for arrays and blobs.
+    pub fn of_channel(channel_type: ChannelType) -> Option<Kind> {
+        Some(match channel_type {
+            ChannelType::Bool => Kind::Bool,
+            ChannelType::U64 => Kind::U64,
+            ChannelType::F32 | ChannelType::F64 => Kind::F64,
+            ChannelType::String => Kind::Text,
+            ChannelType::Blob | ChannelType::Array(_) => return None,
+            _ => Kind::I64,
+        })
+    }
+}
+
 /// A value of a channel, or a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
@@ -71,6 +87,48 @@ impl Cell {
             end -= 1;
         }
         Cell::Text(text[..end].into())
+    }
+
+    /// Converts a stored value, or returns `None` for arrays and blobs.
+    pub fn of_value(value: Value<'_>) -> Option<Cell> {
+        Some(match value {
+            Value::Bool(value) => Cell::Bool(value),
+            Value::I8(value) => Cell::I64(value.into()),
+            Value::I16(value) => Cell::I64(value.into()),
+            Value::I32(value) => Cell::I64(value.into()),
+            Value::I64(value) => Cell::I64(value),
+            Value::U8(value) => Cell::I64(value.into()),
+            Value::U16(value) => Cell::I64(value.into()),
+            Value::U32(value) => Cell::I64(value.into()),
+            Value::U64(value) => Cell::U64(value),
+            Value::F32(value) => Cell::F64(value.into()),
+            Value::F64(value) => Cell::F64(value),
+            Value::String(text) => Cell::text(text),
+            Value::Blob(_) | Value::Array(_) => return None,
+        })
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Cell::Bool(_) => Kind::Bool,
+            Cell::I64(_) => Kind::I64,
+            Cell::U64(_) => Kind::U64,
+            Cell::F64(_) => Kind::F64,
+            Cell::Text(_) => Kind::Text,
+        }
+    }
+
+    /// Converts the value to a kind, since a frame may hold a narrower number than its channel. Returns `None` if it
+    /// does not fit.
+    pub fn into_kind(self, kind: Kind) -> Option<Cell> {
+        Some(match (self, kind) {
+            (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),
+            (Cell::U64(value), Kind::F64) => Cell::F64(value as f64),
+            (Cell::I64(value), Kind::U64) => Cell::U64(u64::try_from(value).ok()?),
+            (Cell::U64(value), Kind::I64) => Cell::I64(i64::try_from(value).ok()?),
+            (cell, kind) if cell.kind() == kind => cell,
+            _ => return None,
+        })
     }
 }
 

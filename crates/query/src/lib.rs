@@ -8,7 +8,7 @@
 //!             └> state, export ───────┴> server
 //! ```
 //!
-//! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `pg`, a session per
+//! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `telemetry`, table functions such as `resample`; `pg`, a session per
 //! connection; `flight`, record batches over gRPC.
 //!
 //! Invariants:
@@ -56,6 +56,7 @@ mod running;
 mod sql;
 mod system;
 mod table;
+mod telemetry;
 mod wire;
 
 pub use error::{QueryError, sqlstate};

@@ -79,6 +79,7 @@ use crate::system::session::{OfText, SetConfig, SizePretty, TypeOf};
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
+use crate::telemetry::{FUNCTIONS, TelemetryFunction};
 
 /// Maximum batches buffered between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
@@ -272,6 +273,10 @@ fn template(
         let name = format!("{function:?}");
         context.register_udtf(&name, Arc::new(function) as Arc<dyn TableFunctionImpl>);
     }
+    for function in FUNCTIONS {
+        let of = TelemetryFunction { function, store: store.clone(), system: system.clone() };
+        context.register_udtf(function.name(), Arc::new(of) as Arc<dyn TableFunctionImpl>);
+    }
     context.register_udf(ScalarUDF::from(Now::new()));
     for function in [
         ScalarUDF::from(TypeOf::new()),
@@ -342,6 +347,8 @@ pub(crate) struct Plan {
     pub(crate) parameters: Vec<Option<DataType>>,
     /// Types to which the others are cast.
     casts: Vec<Option<DataType>>,
+    /// Numbers of the parameters that are arguments of table functions only, which take values of several types.
+    arguments: Vec<usize>,
     /// Whether it may be reused, which it may not if a table function fixed its arguments.
     pub(crate) reusable: bool,
     /// Plan for running it without DataFusion, if it is simple enough.
@@ -471,9 +478,13 @@ impl Inner {
         sized::check(&logical)?;
         inlined::check(&logical)?;
         let mut parameters = parameter::types(&logical)?;
+        let mut arguments = Vec::new();
         for (number, kind) in functions.parameters {
             if parameters.len() < number {
                 parameters.resize(number, None);
+            }
+            if parameters[number - 1].is_none() {
+                arguments.push(number);
             }
             parameters[number - 1].get_or_insert(kind);
         }
@@ -482,7 +493,19 @@ impl Inner {
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
-        Ok(Arc::new(Plan { version, logical, texts, schema, parameters, casts, reusable, direct, footprint, weight }))
+        Ok(Arc::new(Plan {
+            version,
+            logical,
+            texts,
+            schema,
+            parameters,
+            casts,
+            arguments,
+            reusable,
+            direct,
+            footprint,
+            weight,
+        }))
     }
 
     fn physical(
@@ -527,9 +550,18 @@ impl Plan {
         !self.reusable && !values.is_empty()
     }
 
+    /// Reports whether the parameter at a position from 0 is an argument of a table function only.
+    pub(crate) fn is_argument(&self, at: usize) -> bool {
+        self.arguments.contains(&(at + 1))
+    }
+
     /// Returns the type of the parameter at a position from 0, if it is known. `is_given` says whether the client named
-    /// one; otherwise the type to which it is cast counts.
+    /// one; otherwise the type to which it is cast counts. An argument of a table function keeps the type that the
+    /// client named.
     pub(crate) fn parameter(&self, at: usize, is_given: bool) -> Option<&DataType> {
+        if is_given && self.is_argument(at) {
+            return None;
+        }
         let known = self.parameters.get(at)?.as_ref();
         known.or_else(|| self.casts.get(at)?.as_ref().filter(|_| !is_given))
     }

@@ -108,6 +108,8 @@ pub struct RunRow {
     pub state: Option<String>,
     /// T-0 as set.
     pub t0_ns: Option<i64>,
+    /// T-0 moved by the holds since.
+    pub t0_now_ns: Option<i64>,
     /// Time from T-0 to now without holds, negative before T-0.
     pub t_ns: Option<i64>,
     /// Start time.

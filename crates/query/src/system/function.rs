@@ -364,7 +364,8 @@ impl Constant {
 
     /// Creates a function with any arguments.
     pub(crate) fn of_any(name: &str, value: ScalarValue) -> ScalarUDF {
-        Self::with_signature(name, &[], Signature::variadic_any(Volatility::Stable), value)
+        let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
+        Self::with_signature(name, &[], Signature::one_of(any, Volatility::Stable), value)
     }
 
     fn with_signature(name: &str, aliases: &[&str], signature: Signature, value: ScalarValue) -> ScalarUDF {

@@ -85,7 +85,7 @@ impl StateRow {
 }
 
 /// Appends a value as text, with numbers as PostgreSQL writes them and arrays as `[1,2]`.
-fn put_text(out: &mut String, value: Value<'_>) {
+pub(crate) fn put_text(out: &mut String, value: Value<'_>) {
     match value {
         Value::F32(v) => out.push_str(&f32_text(v)),
         Value::F64(v) => out.push_str(&f64_text(v)),

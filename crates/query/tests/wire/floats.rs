@@ -311,11 +311,14 @@ async fn a_double_compares_with_a_single_as_doubles() {
     assert_eq!(count(sql, Type::INT4, &16_777_216_i32).await, 1);
     assert_eq!(count(sql, Type::INT4, &16_777_217_i32).await, 0);
     assert_eq!(count("select count(*) from f where r < $1", Type::FLOAT8, &1e300_f64).await, 3);
-    // A column that was announced as a single remains one.
+    // The type that a client gives for a parameter counts in results, as in PostgreSQL.
     let statement = client.prepare_typed("select r + $1 from f where r < 0.2", &[Type::FLOAT8]).await.unwrap();
-    assert_eq!(statement.columns()[0].type_(), &Type::FLOAT4);
+    assert_eq!(statement.columns()[0].type_(), &Type::FLOAT8);
     let row = client.query_one(&statement, &[&0.1_f64]).await.unwrap();
-    assert_eq!(row.get::<_, f32>(0), 0.2);
+    assert_eq!(row.get::<_, f64>(0), f64::from(0.1_f32) + 0.1);
+    let statement = client.prepare_typed("select 1 + $1", &[Type::FLOAT8]).await.unwrap();
+    let row = client.query_one(&statement, &[&1.5_f64]).await.unwrap();
+    assert_eq!(row.get::<_, f64>(0), 2.5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use strongback_query::{ExpressionError, Kind, Named, Program};
 use strongback_store::{Catalog, ChannelIndex, Reduction, Stream, StreamId, StreamKey};
 
-use super::definition::{Definition, VERSION, base, kind_of};
+use super::definition::{Definition, VERSION, base};
 use crate::text::nearest::nearest;
 
 /// Max channels compared with an unknown name, on the thread of all derived channels.
@@ -111,7 +111,7 @@ pub fn bind(
     for named in definition.expression.channels() {
         let (stream, channel) = find(named, trigger, catalog, &version_of)?;
         let unfit = |why: String| BindError::Unfit { name: named.name.clone(), position: named.position, why };
-        let kind = kind_of(stream.layout.channel(channel).channel_type);
+        let kind = Kind::of_channel(stream.layout.channel(channel).channel_type);
         let kind = kind.ok_or_else(|| unfit("has arrays or blobs, which expressions do not take".to_owned()))?;
         if is_reduced(&stream) {
             return Err(unfit(REDUCED.to_owned()));

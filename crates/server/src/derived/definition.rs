@@ -238,18 +238,6 @@ pub fn compile(tables: Vec<DerivedTable>) -> Result<Vec<Arc<Definition>>, KeyErr
     in_order(&all).map_err(|clash| of(clash.at, &all[clash.at].table.name, clash.error))
 }
 
-/// Returns the kind that values of a type have in expressions, or `None` if it is not supported.
-pub fn kind_of(channel_type: ChannelType) -> Option<Kind> {
-    Some(match channel_type {
-        ChannelType::Bool => Kind::Bool,
-        ChannelType::U64 => Kind::U64,
-        ChannelType::F32 | ChannelType::F64 => Kind::F64,
-        ChannelType::String => Kind::Text,
-        ChannelType::Blob | ChannelType::Array(_) => return None,
-        _ => Kind::I64,
-    })
-}
-
 /// Returns the type with which results of a kind are stored.
 pub fn type_of(kind: Kind) -> ChannelType {
     match kind {

@@ -45,46 +45,14 @@ impl std::fmt::Display for LimitValue {
 pub struct InputValue(pub Cell);
 
 impl InputValue {
-    /// Converts the value to a kind, since a frame may hold a narrower number than its channel. Returns `None` if it
-    /// does not fit.
+    /// Converts the value to a kind, as [`Cell::into_kind`] does.
     pub fn into_kind(self, kind: Kind) -> Option<Cell> {
-        Some(match (self.0, kind) {
-            (Cell::I64(value), Kind::F64) => Cell::F64(value as f64),
-            (Cell::U64(value), Kind::F64) => Cell::F64(value as f64),
-            (Cell::I64(value), Kind::U64) => Cell::U64(u64::try_from(value).ok()?),
-            (Cell::U64(value), Kind::I64) => Cell::I64(i64::try_from(value).ok()?),
-            (cell, kind) if kind_of_cell(&cell) == kind => cell,
-            _ => return None,
-        })
-    }
-}
-
-fn kind_of_cell(cell: &Cell) -> Kind {
-    match cell {
-        Cell::Bool(_) => Kind::Bool,
-        Cell::I64(_) => Kind::I64,
-        Cell::U64(_) => Kind::U64,
-        Cell::F64(_) => Kind::F64,
-        Cell::Text(_) => Kind::Text,
+        self.0.into_kind(kind)
     }
 }
 
 impl FromValue for InputValue {
     fn from_value(value: Value<'_>) -> Option<InputValue> {
-        Some(InputValue(match value {
-            Value::Bool(value) => Cell::Bool(value),
-            Value::I8(value) => Cell::I64(value.into()),
-            Value::I16(value) => Cell::I64(value.into()),
-            Value::I32(value) => Cell::I64(value.into()),
-            Value::I64(value) => Cell::I64(value),
-            Value::U8(value) => Cell::I64(value.into()),
-            Value::U16(value) => Cell::I64(value.into()),
-            Value::U32(value) => Cell::I64(value.into()),
-            Value::U64(value) => Cell::U64(value),
-            Value::F32(value) => Cell::F64(value.into()),
-            Value::F64(value) => Cell::F64(value),
-            Value::String(text) => Cell::text(text),
-            Value::Blob(_) | Value::Array(_) => return None,
-        }))
+        Cell::of_value(value).map(InputValue)
     }
 }

@@ -43,6 +43,7 @@ pub fn rows(runs: &[RunInfo], timed: &BTreeMap<String, TimedRun>, now: i64) -> V
             name: name.to_owned(),
             state: clock.map(|clock| clock.state().name().to_owned()),
             t0_ns: clock.and_then(|clock| clock.t0),
+            t0_now_ns: clock.and_then(|clock| clock.t0_now()),
             t_ns: clock.and_then(|clock| clock.t(now)),
             started_ns: clock.map(|clock| clock.started),
             stopped_ns: clock.and_then(|clock| clock.stopped),

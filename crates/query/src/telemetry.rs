@@ -1,0 +1,163 @@
+//! Table functions for telemetry: `resample`, `asof`, `states` and others, which read the store themselves.
+//!
+//! ```text
+//! arguments ─> Call: columns, and how to open its reader ─> CallTable ─> CallScan ─> batches, step by step
+//! ```
+//! A call is resolved when a statement is planned: its channels, and with them its columns, are those of the catalog.
+//! A reader reads the view of the running statement. What each function returns is defined in
+//! `docs/sql-telemetry.md`.
+
+mod arguments;
+mod crossings;
+mod frames;
+mod grid;
+mod histogram;
+mod number;
+mod scan;
+mod series;
+mod spans;
+mod summary;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::error::Result;
+use strongback_store::Store;
+
+use crate::error::QueryError;
+use crate::system::SystemRows;
+use crate::table::column::timestamp_type;
+use crate::telemetry::arguments::Arguments;
+use crate::telemetry::scan::{Call, CallTable};
+
+/// A function for telemetry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Samples,
+    Resample,
+    ResampleRuns,
+    Asof,
+    Summary,
+    States,
+    Intervals,
+    Crossings,
+    Histogram,
+    Correlation,
+    Spectrum,
+}
+
+/// All of them.
+pub(crate) const FUNCTIONS: [Function; 11] = [
+    Function::Samples,
+    Function::Resample,
+    Function::ResampleRuns,
+    Function::Asof,
+    Function::Summary,
+    Function::States,
+    Function::Intervals,
+    Function::Crossings,
+    Function::Histogram,
+    Function::Correlation,
+    Function::Spectrum,
+];
+
+impl Function {
+    /// Returns the call with the names of its arguments.
+    fn usage(self) -> &'static str {
+        match self {
+            Function::Samples => "samples(channels, from, to)",
+            Function::Resample => "resample(channels, from, to, step, method [, tolerance])",
+            Function::ResampleRuns => "resample_runs(channels, runs, from, to, step, method [, tolerance])",
+            Function::Asof => "asof(channels, others, from, to [, tolerance])",
+            Function::Summary => "summary(channels, from, to [, step])",
+            Function::States => "states(channels, from, to)",
+            Function::Intervals => "intervals(condition, from, to)",
+            Function::Crossings => "crossings(channels, level, from, to)",
+            Function::Histogram => "histogram(channels, from, to, bins [, low, high])",
+            Function::Correlation => "correlation(channel, other, from, to, step, lag_max)",
+            Function::Spectrum => "spectrum(channels, from, to, step [, segment])",
+        }
+    }
+
+    /// Returns its name.
+    pub(crate) fn name(self) -> &'static str {
+        self.usage().split_once('(').map_or("", |(name, _)| name)
+    }
+
+    fn arguments(self) -> RangeInclusive<usize> {
+        match self {
+            Function::Samples | Function::States | Function::Intervals => 3..=3,
+            Function::Resample => 5..=6,
+            Function::ResampleRuns => 6..=7,
+            Function::Asof => 4..=5,
+            Function::Summary => 3..=4,
+            Function::Crossings => 4..=4,
+            Function::Histogram => 4..=6,
+            Function::Correlation => 6..=6,
+            Function::Spectrum => 4..=5,
+        }
+    }
+}
+
+/// Returns the type with which a parameter of a function is announced, if it is one of these.
+pub(crate) fn parameter_type(function: &str, position: usize) -> Option<DataType> {
+    let function = FUNCTIONS.iter().find(|known| known.name() == function)?;
+    let is_time = match function {
+        Function::ResampleRuns => false,
+        Function::Asof | Function::Crossings | Function::Correlation => (2..=3).contains(&position),
+        _ => (1..=2).contains(&position),
+    };
+    Some(match (function, position) {
+        _ if is_time => timestamp_type(),
+        (Function::Crossings, 1) | (Function::Histogram, 4..=5) => DataType::Float64,
+        (Function::Histogram, 3) | (Function::Spectrum, 4) => DataType::Int64,
+        _ => DataType::Utf8,
+    })
+}
+
+/// A function as the planner calls it.
+pub(crate) struct TelemetryFunction {
+    pub(crate) function: Function,
+    pub(crate) store: Store,
+    pub(crate) system: Arc<dyn SystemRows>,
+}
+
+impl fmt::Debug for TelemetryFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.function.name())
+    }
+}
+
+impl TelemetryFunction {
+    fn call(&self, args: &TableFunctionArgs) -> Result<Call, QueryError> {
+        let arguments = Arguments::new(self.function.usage(), args.exprs(), self.function.arguments(), &self.store)?;
+        let call = match self.function {
+            Function::Samples => frames::samples(&arguments),
+            Function::Resample => grid::resample(&arguments)?,
+            Function::ResampleRuns => grid::resample_runs(&arguments, &self.system)?,
+            Function::Asof => frames::asof(&arguments)?,
+            Function::Summary => summary::summary(&arguments),
+            Function::States => spans::states(&arguments),
+            Function::Intervals => spans::intervals(&arguments, &self.store.view()),
+            Function::Crossings => crossings::crossings(&arguments),
+            Function::Histogram => histogram::histogram(&arguments),
+            Function::Correlation => series::correlation(&arguments),
+            Function::Spectrum => series::spectrum(&arguments),
+        };
+        match call.open {
+            // While a statement is only described, its parameters are NULL. Run with them, it fails.
+            Err(error) if error.sqlstate != crate::error::sqlstate::NULL_NOT_ALLOWED => Err(error),
+            _ => Ok(call),
+        }
+    }
+}
+
+impl TableFunctionImpl for TelemetryFunction {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let call = self.call(&args).map_err(QueryError::into_datafusion)?;
+        Ok(Arc::new(CallTable::new(self.function.name(), call, self.store.clone())))
+    }
+}

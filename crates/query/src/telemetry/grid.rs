@@ -1,0 +1,498 @@
+//! `resample` and `resample_runs`: channels on a grid of instants, one column each.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, new_null_array};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use strongback_store::{Bucket, ChannelType, Column, Neighbours, Pieces, Reduction, SampleCursor, Value, View, Weight};
+
+use crate::error::{QueryError, sqlstate};
+use crate::system::SystemRows;
+use crate::system::tables::{int8, micros, text};
+use crate::table::column::{arrow_type, changed, channel_array, timestamp_type};
+use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid};
+use crate::telemetry::number::{finite, line, number_of, seconds};
+use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
+
+/// Maximum instants of a grid.
+const INSTANTS_MAX: u64 = 100_000_000;
+/// Instants between two looks at the stop flag.
+const INSTANTS_PER_CHECK: usize = 256;
+/// Rows of a stream in a step beyond which each instant is looked up by itself.
+const ROWS_APART: u64 = 1 << 15;
+/// Rows of a stream that are aggregated at a time.
+const ROWS_AT_A_TIME: u64 = 1 << 21;
+
+/// What the value of a channel is at an instant of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Previous,
+    Linear,
+    Rate,
+    First,
+    Last,
+    Min,
+    Max,
+    Count,
+    Mean,
+    TimeMean,
+    Integral,
+}
+
+/// All methods, by name.
+const METHODS: [(&str, Method); 11] = [
+    ("previous", Method::Previous),
+    ("linear", Method::Linear),
+    ("first", Method::First),
+    ("last", Method::Last),
+    ("min", Method::Min),
+    ("max", Method::Max),
+    ("count", Method::Count),
+    ("mean", Method::Mean),
+    ("time_mean", Method::TimeMean),
+    ("integral", Method::Integral),
+    ("rate", Method::Rate),
+];
+
+impl Method {
+    fn parse(name: &str) -> Result<Method, QueryError> {
+        let known = METHODS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, method)| *method).ok_or_else(|| {
+            let names: Vec<&str> = METHODS.iter().map(|(name, _)| *name).collect();
+            invalid(format!("there is no method {name:?}; the methods are {}", names.join(", ")))
+        })
+    }
+
+    /// Reports whether it needs numbers.
+    fn calculates(self) -> bool {
+        !matches!(self, Method::Previous | Method::First | Method::Last | Method::Count)
+    }
+
+    /// Reports whether it looks at instants, not at pieces of time.
+    fn is_at_instants(self) -> bool {
+        matches!(self, Method::Previous | Method::Linear | Method::Rate)
+    }
+
+    /// Returns the type of its results.
+    fn data_type(self, of: ChannelType) -> DataType {
+        match self {
+            Method::Previous | Method::First | Method::Last | Method::Min | Method::Max => arrow_type(of),
+            Method::Count => DataType::Int64,
+            Method::Linear | Method::Rate | Method::Mean | Method::TimeMean | Method::Integral => DataType::Float64,
+        }
+    }
+}
+
+/// Instants from `from` on, and what is wanted at each.
+#[derive(Clone, Copy, Debug)]
+struct GridRule {
+    method: Method,
+    step_ns: u64,
+    tolerance_ns: u64,
+}
+
+/// Reads the arguments `step`, `method` and `tolerance`.
+fn rule(arguments: &Arguments<'_>, at: usize) -> Result<GridRule, QueryError> {
+    let method = Method::parse(arguments.text(at + 1)?)?;
+    if arguments.has(at + 2) && !method.is_at_instants() {
+        return Err(invalid("tolerance applies to the methods previous, linear and rate"));
+    }
+    let (step_ns, tolerance_ns) = (arguments.step_ns(at)?, arguments.tolerance_ns(at + 2)?);
+    Ok(GridRule { method, step_ns, tolerance_ns })
+}
+
+/// Checks how many instants lie in a span, and returns their number.
+fn instants(span: &Range<i64>, step_ns: u64) -> Result<u64, QueryError> {
+    let count = span.end.abs_diff(span.start).div_ceil(step_ns);
+    if count > INSTANTS_MAX {
+        let message = format!("the grid has {count} instants, at most {INSTANTS_MAX} are answered");
+        return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, message).with_hint("Choose a longer step."));
+    }
+    Ok(count)
+}
+
+/// Replaces the error for a pattern that is a parameter without a value.
+fn must_be_written(error: QueryError, function: &str) -> QueryError {
+    if error.sqlstate != sqlstate::NULL_NOT_ALLOWED {
+        return error;
+    }
+    let message =
+        format!("channels, runs and method of {function} decide on its columns, so they cannot be NULL or parameters");
+    QueryError::new(sqlstate::INDETERMINATE_DATATYPE, message).with_hint("Write them into the statement.")
+}
+
+/// Returns the channels and the method, which name and type the columns.
+fn columns_of(
+    arguments: &Arguments<'_>,
+    function: &str,
+    method_at: usize,
+) -> Result<(Vec<ChosenChannel>, Method), QueryError> {
+    let written = |error| must_be_written(error, function);
+    let method = Method::parse(arguments.text(method_at).map_err(written)?)?;
+    let channels = arguments.channels(0, method.calculates()).map_err(written)?;
+    Ok((channels, method))
+}
+
+/// Reads the arguments of `resample`.
+pub(crate) fn resample(arguments: &Arguments<'_>) -> Result<Call, QueryError> {
+    let (channels, method) = columns_of(arguments, "resample", 4)?;
+    let fixed = [("time".to_owned(), timestamp_type()), ("time_ns".to_owned(), DataType::Int64)];
+    let of_channels = channels.iter().map(|c| (c.name.clone(), method.data_type(c.channel_type())));
+    let schema = schema(fixed.into_iter().chain(of_channels));
+    let open = || -> Result<Box<Open>, QueryError> {
+        let (span, rule) = (arguments.span(1)?, rule(arguments, 3)?);
+        instants(&span, rule.step_ns)?;
+        let of = schema.clone();
+        Ok(Box::new(move |opening| {
+            let of_run = RunGrid {
+                run: String::new(),
+                t0: 0,
+                span: span.clone(),
+                channels: channels.iter().cloned().map(Some).collect(),
+            };
+            Ok(Box::new(GridReader::new(opening, of.clone(), false, rule, vec![of_run])))
+        }))
+    };
+    Ok(Call { open: open(), schema: schema.clone(), ascending: &["time", "time_ns"] })
+}
+
+/// Reads the arguments of `resample_runs`.
+pub(crate) fn resample_runs(arguments: &Arguments<'_>, system: &Arc<dyn SystemRows>) -> Result<Call, QueryError> {
+    let (channels, method) = columns_of(arguments, "resample_runs", 5)?;
+    let wanted = arguments.text(1).map_err(|error| must_be_written(error, "resample_runs"))?;
+    let known = system.runs();
+    let mut runs: Vec<_> = known.iter().filter(|run| matches(wanted, &run.name)).collect();
+    if wanted.contains('*') && runs.iter().any(|run| run.t0_now_ns.is_some()) {
+        runs.retain(|run| run.t0_now_ns.is_some());
+    }
+    runs.sort_by_key(|run| (run.t0_now_ns, run.name.clone()));
+    if runs.is_empty() {
+        return Err(QueryError::new(sqlstate::UNDEFINED_OBJECT, format!("no run matches {wanted}")));
+    }
+    // A column holds one channel of each run.
+    let mut columns: BTreeMap<String, Vec<&ChosenChannel>> = BTreeMap::new();
+    for channel in &channels {
+        let run = channel.stream.key.tag("run");
+        if run.is_none_or(|run| runs.iter().any(|known| known.name == run)) {
+            columns.entry(channel.name_without_run()).or_default().push(channel);
+        }
+    }
+    if columns.is_empty() {
+        let message = format!("no channel of these runs matches {}", arguments.text(0)?);
+        return Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, message));
+    }
+    let mut kinds = Vec::new();
+    for (name, of) in &columns {
+        let wide = of.iter().skip(1).try_fold(of[0].channel_type(), |wide, c| wide.widen(c.channel_type()));
+        let Some(kind) = wide else {
+            let message = format!("channels {name} of these runs have types that no column holds");
+            return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, message));
+        };
+        kinds.push((name.clone(), method.data_type(kind)));
+    }
+    let fixed = [("run", DataType::Utf8), ("run_time_ns", DataType::Int64)];
+    let times = [("time", timestamp_type()), ("time_ns", DataType::Int64)];
+    let fixed = fixed.into_iter().chain(times).map(|(name, kind)| (name.to_owned(), kind));
+    let schema = schema(fixed.chain(kinds));
+    let open = || -> Result<Box<Open>, QueryError> {
+        let (from, to) = (arguments.duration_ns(2)?, arguments.duration_ns(3)?);
+        if from > to {
+            return Err(invalid("from of resample_runs is after to"));
+        }
+        let rule = rule(arguments, 4)?;
+        instants(&(from..to), rule.step_ns)?;
+        let mut grids = Vec::new();
+        for run in &runs {
+            let Some(t0) = run.t0_now_ns else {
+                return Err(invalid(format!("run {} has no T-0", run.name)));
+            };
+            let of_run = |all: &Vec<&ChosenChannel>| {
+                let own = all.iter().find(|c| c.stream.key.tag("run") == Some(&run.name));
+                own.or_else(|| all.iter().find(|c| c.stream.key.tag("run").is_none())).map(|c| (*c).clone())
+            };
+            grids.push(RunGrid {
+                run: run.name.clone(),
+                t0,
+                span: t0.saturating_add(from)..t0.saturating_add(to),
+                channels: columns.values().map(of_run).collect(),
+            });
+        }
+        let of = schema.clone();
+        Ok(Box::new(move |opening| Ok(Box::new(GridReader::new(opening, of.clone(), true, rule, grids.clone())))))
+    };
+    Ok(Call { open: open(), schema: schema.clone(), ascending: &[] })
+}
+
+/// Reports whether a name matches a pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => name
+            .strip_prefix(start)
+            .is_some_and(|name| (0..=name.len()).any(|at| name.is_char_boundary(at) && matches(rest, &name[at..]))),
+    }
+}
+
+/// The grid of a run, or the only one.
+#[derive(Clone)]
+struct RunGrid {
+    run: String,
+    t0: i64,
+    span: Range<i64>,
+    /// The channel of each column, if the run has it.
+    channels: Vec<Option<ChosenChannel>>,
+}
+
+impl RunGrid {
+    fn instant(&self, step_ns: u64, at: u64) -> i64 {
+        self.span.start.saturating_add_unsigned(at.saturating_mul(step_ns))
+    }
+}
+
+struct GridReader {
+    opening: Opening,
+    schema: SchemaRef,
+    has_runs: bool,
+    rule: GridRule,
+    grids: Vec<RunGrid>,
+    /// Grid being read, and its next instant.
+    grid: usize,
+    next: u64,
+    /// For each column, its cursor while a grid is read.
+    cursors: Vec<Option<SampleCursor>>,
+}
+
+impl GridReader {
+    fn new(opening: Opening, schema: SchemaRef, has_runs: bool, rule: GridRule, grids: Vec<RunGrid>) -> GridReader {
+        GridReader { opening, schema, has_runs, rule, grids, grid: 0, next: 0, cursors: Vec::new() }
+    }
+
+    /// Returns the rows that a step of a grid holds on average, of the stream that has most.
+    fn rows_per_step(&self, grid: &RunGrid) -> u64 {
+        let of_channel = |channel: &ChosenChannel| rows_within(&self.opening.view, channel, self.rule.step_ns);
+        grid.channels.iter().flatten().map(of_channel).max().unwrap_or(0)
+    }
+}
+
+/// Returns the rows of a channel's stream in a span of this length, as far as they are spread evenly.
+fn rows_within(view: &View, channel: &ChosenChannel, length_ns: u64) -> u64 {
+    let Some((first, last)) = view.time_range(channel.stream.id) else { return 0 };
+    let share = length_ns as f64 / (last.abs_diff(first) as f64).max(1.0);
+    (view.next_row(channel.stream.id) as f64 * share) as u64
+}
+
+impl Reader for GridReader {
+    fn step(&mut self) -> Result<Step, QueryError> {
+        let Some(grid) = self.grids.get(self.grid) else { return Ok(Step::End) };
+        let total = grid.span.end.abs_diff(grid.span.start).div_ceil(self.rule.step_ns);
+        if self.next >= total {
+            (self.grid, self.next) = (self.grid + 1, 0);
+            self.cursors.clear();
+            return Ok(Step::More);
+        }
+        let mut rows = (total - self.next).min(self.opening.batch_rows as u64);
+        if !self.rule.method.is_at_instants() {
+            rows = rows.min(ROWS_AT_A_TIME / self.rows_per_step(grid).max(1)).max(1);
+        }
+        let times: Vec<i64> = (0..rows).map(|at| grid.instant(self.rule.step_ns, self.next + at)).collect();
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        if self.has_runs {
+            columns.push(text(times.iter().map(|_| &grid.run)));
+            columns.push(int8(times.iter().map(|time| Some(time.saturating_sub(grid.t0)))));
+        }
+        columns.push(micros(times.iter().copied().map(Some)));
+        columns.push(Arc::new(Int64Array::from(times.clone())));
+        if self.cursors.is_empty() {
+            self.cursors.resize_with(grid.channels.len(), || None);
+        }
+        for (channel, cursor) in grid.channels.iter().zip(&mut self.cursors) {
+            let at = columns.len();
+            let kind = self.schema.field(at).data_type();
+            columns.push(match channel {
+                Some(channel) if self.opening.wanted[at] => {
+                    let column = GridColumn { opening: &self.opening, channel, kind, rule: self.rule, grid };
+                    match self.rule.method {
+                        method if method.is_at_instants() => column.at_instants(cursor, &times)?,
+                        Method::TimeMean | Method::Integral => column.weighed(&times)?,
+                        _ => column.aggregated(&times)?,
+                    }
+                }
+                _ => new_null_array(kind, times.len()),
+            });
+        }
+        self.next += rows;
+        Ok(Step::Rows(columns))
+    }
+}
+
+/// A column of some instants.
+struct GridColumn<'a> {
+    opening: &'a Opening,
+    channel: &'a ChosenChannel,
+    kind: &'a DataType,
+    rule: GridRule,
+    grid: &'a RunGrid,
+}
+
+impl GridColumn<'_> {
+    /// Converts values of the channel's type to the column's.
+    fn typed(&self, values: Column) -> Result<ArrayRef, QueryError> {
+        let array = channel_array(&values, values.values.channel_type());
+        let array = array.filter(|array| array.data_type() == self.kind);
+        match array {
+            Some(array) => Ok(array),
+            // Another run's channel is wider.
+            None => {
+                let narrow =
+                    channel_array(&values, values.values.channel_type()).ok_or_else(|| changed(&self.channel.name))?;
+                datafusion::arrow::compute::cast(&narrow, self.kind).map_err(|_| changed(&self.channel.name))
+            }
+        }
+    }
+
+    fn cursor(&self, from: i64, to: i64) -> Result<Option<SampleCursor>, QueryError> {
+        let runs = self.opening.view.samples(self.channel.stream.id, self.channel.index, from, to)?;
+        Ok(runs.map(SampleCursor::new).transpose()?)
+    }
+
+    /// Reads the values at instants.
+    fn at_instants(&self, cursor: &mut Option<SampleCursor>, times: &[i64]) -> Result<ArrayRef, QueryError> {
+        let GridRule { method, step_ns, tolerance_ns } = self.rule;
+        let is_apart = rows_within(&self.opening.view, self.channel, step_ns) > ROWS_APART;
+        let swings =
+            self.channel.is_linear() && matches!(self.channel.channel().reduction, Reduction::SwingingDoor { .. });
+        let mut values = Column::with_capacity(self.channel.channel_type(), times.len());
+        let mut numbers: Vec<Option<f64>> = Vec::with_capacity(times.len() + 1);
+        // A rate also needs the value at the end of the last step.
+        let end = times.last().map(|last| last.saturating_add_unsigned(step_ns));
+        let more = end.filter(|_| method == Method::Rate);
+        for (n, time) in times.iter().copied().chain(more).enumerate() {
+            if n % INSTANTS_PER_CHECK == 0 {
+                self.opening.check()?;
+            }
+            if is_apart || cursor.is_none() {
+                *cursor = self.cursor(time, if is_apart { time } else { self.grid.span.end })?;
+            }
+            let Some(cursor) = cursor else { break };
+            let near = cursor.seek(time)?;
+            match method {
+                Method::Previous if swings => values.push(held(&near, time, tolerance_ns).and_then(|value| {
+                    let Some(number) = on_line(&near, time, u64::MAX) else { return Some(value) };
+                    of_number(number, self.channel.channel_type()).or(Some(value))
+                })),
+                Method::Previous => values.push(held(&near, time, tolerance_ns)),
+                Method::Linear => numbers.push(on_line(&near, time, tolerance_ns)),
+                _ => numbers.push(held(&near, time, tolerance_ns).and_then(|v| v.as_f64())),
+            }
+        }
+        match method {
+            Method::Previous => {
+                (values.values.len()..times.len()).for_each(|_| values.push(None));
+                self.typed(values)
+            }
+            Method::Linear => {
+                numbers.resize(times.len(), None);
+                Ok(Arc::new(Float64Array::from_iter(numbers.into_iter().map(number_of))))
+            }
+            _ => {
+                // The last value of this batch is the first of the next one: each instant is read once more there.
+                *cursor = None;
+                numbers.resize(times.len() + 1, None);
+                let change = |pair: &[Option<f64>]| {
+                    let (before, after) = (finite(pair[0])?, finite(pair[1])?);
+                    Some((after - before) / seconds(step_ns))
+                };
+                Ok(Arc::new(Float64Array::from_iter(numbers.windows(2).map(change))))
+            }
+        }
+    }
+
+    /// Returns the start of a piece and its end.
+    fn piece(&self, time: i64) -> Range<i64> {
+        time..time.saturating_add_unsigned(self.rule.step_ns).min(self.grid.span.end)
+    }
+
+    /// Aggregates the samples of pieces of time.
+    fn aggregated(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
+        self.opening.check()?;
+        let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(new_null_array(self.kind, 0)) };
+        let span = *first..self.piece(*last).end;
+        let pieces = Pieces { time: span, width_ns: self.rule.step_ns, plain_max: 0 };
+        let reduced = self.opening.view.reduce_to(self.channel.stream.id, self.channel.index, &pieces)?;
+        let mut found = reduced.buckets.into_iter().peekable();
+        let buckets: Vec<Option<Bucket>> =
+            times.iter().map(|time| found.next_if(|bucket| bucket.time == *time)).collect();
+        let method = self.rule.method;
+        Ok(match method {
+            Method::Count => {
+                Arc::new(Int64Array::from_iter_values(buckets.iter().map(|b| b.as_ref().map_or(0, |b| b.count as i64))))
+            }
+            Method::Mean => Arc::new(Float64Array::from_iter(buckets.iter().map(|b| b.as_ref().and_then(|b| b.mean)))),
+            _ => {
+                let mut values = Column::with_capacity(self.channel.channel_type(), times.len());
+                for bucket in &buckets {
+                    values.push(bucket.as_ref().and_then(|bucket| match method {
+                        Method::First => Some(bucket.first.as_value()),
+                        Method::Last => Some(bucket.last.as_value()),
+                        Method::Min => bucket.min,
+                        _ => bucket.max,
+                    }));
+                }
+                self.typed(values)?
+            }
+        })
+    }
+
+    /// Weighs the values of pieces by time.
+    fn weighed(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
+        let mut numbers = Vec::with_capacity(times.len());
+        for (n, time) in times.iter().enumerate() {
+            if n % INSTANTS_PER_CHECK == 0 {
+                self.opening.check()?;
+            }
+            let weight = self.opening.view.weigh(self.channel.stream.id, self.channel.index, self.piece(*time))?;
+            numbers.push(match self.rule.method {
+                Method::TimeMean => weight.time_mean(),
+                _ => integral(&weight),
+            });
+        }
+        Ok(Arc::new(Float64Array::from(numbers)))
+    }
+}
+
+/// Returns the integral over time in seconds, if the value is known at any time.
+pub(crate) fn integral(weight: &Weight) -> Option<f64> {
+    (weight.integral.known_ns > 0).then(|| weight.integral.value_ns / 1e9)
+}
+
+/// Returns the value at an instant: the newest sample, unless frames are missing since or it is too old.
+pub(crate) fn held<'a>(near: &Neighbours<'a>, time: i64, tolerance_ns: u64) -> Option<Value<'a>> {
+    let (since, value) = near.before?;
+    let is_missing = near.gap && since < time;
+    value.filter(|_| !is_missing && time.abs_diff(since) <= tolerance_ns)
+}
+
+/// Returns the value at an instant on the line between two samples.
+pub(crate) fn on_line(near: &Neighbours<'_>, time: i64, tolerance_ns: u64) -> Option<f64> {
+    let (since, value) = near.before?;
+    let value = value?.as_f64()?;
+    if since == time {
+        return Some(value);
+    }
+    let (next, after) = near.after?;
+    let after = after?.as_f64()?;
+    let is_apart = near.gap || next.abs_diff(since) > tolerance_ns;
+    let (value, after) = (finite(Some(value))?, finite(Some(after))?);
+    (!is_apart).then(|| line((since, value), (next, after), time))
+}
+
+/// Returns a number in the type of a channel, rounded if it holds whole numbers.
+fn of_number(number: f64, kind: ChannelType) -> Option<Value<'static>> {
+    match kind {
+        ChannelType::F64 => Some(Value::F64(number)),
+        ChannelType::F32 => Some(Value::F32(number as f32)),
+        _ => Value::I64(number.round() as i64).convert(kind),
+    }
+}
