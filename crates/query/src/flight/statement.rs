@@ -106,7 +106,7 @@ impl Statement {
             }
             for row in 0..values.num_rows() {
                 let value = |(at, column): (usize, &ArrayRef)| {
-                    parameter::fit(at + 1, plain(column, row)?, plan.parameter(at, false))
+                    parameter::fit(at + 1, plain(column, row)?, plan.parameter(at, plan.is_argument(at)))
                 };
                 runs.push(values.columns().iter().enumerate().map(value).collect::<Result<_, _>>()?);
             }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::BufMut;
 use datafusion::sql::sqlparser::ast::Statement;
+use pgwire::api::Type;
 
 use super::connection::{Connection, NAMES_MAX, columns_of, no_portal, no_statement, show_columns, violation};
 use super::portal::{Bound, Portal, PortalState, PreparedStatement};
@@ -37,7 +38,9 @@ impl Connection {
                     parameter::give_numbers(&mut statement.as_ref().clone(), &mut given)?;
                 }
                 let (sql, statement, plan) = (Some(sql.to_owned()), Some(statement), Some(plan));
-                PreparedStatement { sql, statement, footprint, plan, given, cursor: None }
+                let mut prepared = PreparedStatement { sql, statement, footprint, plan, given, cursor: None };
+                self.give_types(&mut prepared).await?;
+                prepared
             }
             None => {
                 let (mut statements, footprint) = self.parsed(sql).await?;
@@ -67,6 +70,7 @@ impl Connection {
                             let made = self.planned(&statement, footprint).await?;
                             self.session.query.inner.plans.put(sql, &statement, &made);
                             prepared.plan = Some(made);
+                            self.give_types(&mut prepared).await?;
                         }
                         Request::Declare(cursor, query) => {
                             let query = Arc::new(Statement::Query(query));
@@ -74,6 +78,8 @@ impl Connection {
                             prepared.statement = Some(query);
                             (prepared.sql, prepared.cursor) = (None, Some(cursor));
                         }
+                        // Before its parameters are counted.
+                        Request::Refused(error) => return Err(error.into()),
                         _ => {}
                     }
                 }
@@ -84,6 +90,27 @@ impl Connection {
         self.hold(prepared.bytes())?;
         self.statements.insert(name, Arc::new(prepared));
         message::put(&mut self.client.output, b'1', |_| {});
+        Ok(())
+    }
+
+    /// Plans a statement again with the types that its client gave for parameters, if its columns then have other types
+    /// than those that the planner inferred.
+    pub(super) async fn give_types(&mut self, prepared: &mut PreparedStatement) -> Result<(), Failure> {
+        let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(()) };
+        let mut typed = statement.as_ref().clone();
+        let is_argument = |at| plan.is_argument(at);
+        if !parameter::cast_given(&mut typed, (&plan.parameters, &is_argument), &prepared.given)? {
+            return Ok(());
+        }
+        let typed = Arc::new(typed);
+        // What cannot be planned so is run as the planner understood it.
+        let Ok(made) = self.planned(&typed, prepared.footprint).await else { return Ok(()) };
+        let types = |plan: &Plan| -> Vec<Type> {
+            plan.schema.fields().iter().map(|field| parameter::wire_type(Some(field.data_type()))).collect()
+        };
+        if types(&made) != types(plan) {
+            (prepared.sql, prepared.statement, prepared.plan) = (None, Some(typed), Some(made));
+        }
         Ok(())
     }
 
@@ -160,7 +187,7 @@ impl Connection {
                 .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
         if !same {
             // The described columns are outdated. Clients prepare again on this error.
-            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message::PLAN_CHANGED)
                 .with_hint("Channels were added or widened. Prepare the statement again.")
                 .into());
         }

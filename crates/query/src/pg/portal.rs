@@ -52,6 +52,10 @@ impl PreparedStatement {
             None => parameter::wire_type(target),
             Some(oid) => Type::from_oid(oid).unwrap_or(Type::UNKNOWN),
         };
+        if plan.is_some_and(|plan| plan.is_argument(at)) && !binary && !is_number(&wire) {
+            // Functions read texts themselves: times with nanoseconds, and intervals.
+            return parameter::decode(at + 1, bytes, binary, &Type::TEXT, None);
+        }
         parameter::decode(at + 1, bytes, binary, &wire, target)
     }
 
@@ -60,6 +64,11 @@ impl PreparedStatement {
         let plan = self.plan.as_ref().map_or(4_096 + self.footprint.tree_bytes, |plan| plan.weight);
         self.sql.as_ref().map_or(0, String::len) + self.given.len() * 4 + plan
     }
+}
+
+/// Reports whether a type is that of numbers.
+fn is_number(wire: &Type) -> bool {
+    [Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::NUMERIC].contains(wire)
 }
 
 /// A statement with its values.

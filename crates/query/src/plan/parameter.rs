@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr as Plain, ExprSchemable, LogicalPlan};
-use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor, Value};
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor,
+    TimezoneInfo, Value,
+};
 use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
@@ -18,6 +21,7 @@ use crate::sql::constant;
 use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
+use crate::telemetry::parameter_type;
 use crate::wire::encode::elements_of_type;
 
 /// Maximum parameters of a statement (the wire counts them in 16 bits).
@@ -38,7 +42,7 @@ pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryEr
         }
         types[number - 1] = field.map(|f| f.data_type().clone());
     }
-    for (name, kind) in arrays(plan)? {
+    for (name, kind) in arrays(plan)?.into_iter().chain(limits(plan)?) {
         if let Some(known) = types.get_mut(number(&name)? - 1) {
             known.get_or_insert(kind);
         }
@@ -78,9 +82,90 @@ fn is_given_as(kind: &DataType) -> bool {
     match kind {
         DataType::Boolean | DataType::Int16 | DataType::Int32 | DataType::Int64 => true,
         DataType::Float32 | DataType::Float64 | DataType::Utf8 | DataType::Timestamp(..) => true,
+        DataType::Interval(_) => true,
         DataType::List(element) => !element.data_type().is_nested() && is_given_as(element.data_type()),
         _ => false,
     }
+}
+
+/// Returns the parameters of LIMIT and OFFSET, which are `bigint`.
+fn limits(plan: &LogicalPlan) -> Result<Vec<(String, DataType)>, QueryError> {
+    let mut found = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Limit(limit) = node {
+            for expr in [&limit.skip, &limit.fetch].into_iter().flatten() {
+                if let Plain::Placeholder(parameter) = expr.as_ref() {
+                    found.push((parameter.id.clone(), DataType::Int64));
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// Casts the parameters for which a client gave other types than the planner inferred, apart from arguments of table
+/// functions. Returns whether there are any.
+pub(crate) fn cast_given(
+    statement: &mut Statement,
+    (inferred, is_argument): (&[Option<DataType>], &dyn Fn(usize) -> bool),
+    given: &[u32],
+) -> Result<bool, QueryError> {
+    struct Casts {
+        types: Vec<Option<SqlType>>,
+        /// Whether the next parameter is cast already.
+        is_cast: bool,
+        any: bool,
+    }
+    impl Visitor for Casts {
+        fn expr(&mut self, expr: &mut Expr) -> Step {
+            match expr {
+                Expr::Cast { expr: inner, .. } => self.is_cast = matches!(inner.as_ref(), Expr::Value(_)),
+                Expr::Value(_) if std::mem::take(&mut self.is_cast) => {}
+                Expr::Value(value) => {
+                    let Value::Placeholder(name) = &value.value else { return ControlFlow::Continue(()) };
+                    let kind = number(name).ok().and_then(|number| self.types.get(number - 1)?.clone());
+                    if let Some(data_type) = kind {
+                        let inner = Box::new(expr.clone());
+                        let kind = CastKind::Cast;
+                        *expr = Expr::Cast { kind, expr: inner, data_type, array: false, format: None };
+                        (self.is_cast, self.any) = (true, true);
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let differs = |(at, oid): (usize, &u32)| {
+        let wire = Type::from_oid(*oid)?;
+        let inferred = inferred.get(at)?.as_ref().map(|kind| wire_type(Some(kind)));
+        let width = |wire: &Type| [Type::INT2, Type::INT4, Type::INT8].iter().position(|kind| kind == wire);
+        let fits = inferred.as_ref().is_some_and(|inferred| match (width(&wire), width(inferred)) {
+            (Some(given), Some(inferred)) => given <= inferred,
+            _ => wire == *inferred,
+        });
+        let kind = match wire {
+            Type::BOOL => SqlType::Boolean,
+            Type::INT2 => SqlType::SmallInt(None),
+            Type::INT4 => SqlType::Integer(None),
+            Type::INT8 => SqlType::BigInt(None),
+            Type::FLOAT4 => SqlType::Real,
+            Type::FLOAT8 => SqlType::DoublePrecision,
+            Type::NUMERIC => SqlType::Numeric(ExactNumberInfo::None),
+            Type::DATE => SqlType::Date,
+            Type::TIMESTAMPTZ => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
+            _ => return None,
+        };
+        (!fits && !is_argument(at)).then_some(kind)
+    };
+    let types: Vec<Option<SqlType>> = given.iter().enumerate().map(differs).collect();
+    if types.iter().all(Option::is_none) {
+        return Ok(false);
+    }
+    let mut casts = Casts { types, is_cast: false, any: false };
+    walk(statement, &mut casts)?;
+    Ok(casts.any)
 }
 
 /// Returns the parameters in which elements are looked up, as by `x = any($1)`, with the types of arrays of what is
@@ -145,7 +230,7 @@ impl Visitor for TableFunctions {
                     let kind = match (function.as_str(), position) {
                         ("state_at", 0) => timestamp_type(),
                         ("state_at" | "latest", _) => DataType::Utf8,
-                        _ => DataType::Int64,
+                        _ => parameter_type(&function, position).unwrap_or(DataType::Int64),
                     };
                     self.parameters.push((number, kind));
                 }
@@ -239,6 +324,11 @@ fn literal(value: &ScalarValue) -> Value {
         ScalarValue::Int16(Some(v)) => Value::Number(v.to_string(), false),
         ScalarValue::Int32(Some(v)) => Value::Number(v.to_string(), false),
         ScalarValue::Int64(Some(v)) => Value::Number(v.to_string(), false),
+        ScalarValue::TimestampNanosecond(Some(v), _) => Value::Number(v.to_string(), false),
+        ScalarValue::Float64(Some(v)) if v.is_finite() => Value::Number(format!("{v:?}"), false),
+        ScalarValue::IntervalMonthDayNano(Some(v)) => {
+            Value::SingleQuotedString(format!("{} months {} days {} nanoseconds", v.months, v.days, v.nanoseconds))
+        }
         ScalarValue::TimestampMicrosecond(Some(time_us), _) => {
             Value::SingleQuotedString(crate::wire::encode::timestamp_text(*time_us, true))
         }
@@ -390,6 +480,9 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, 
         Type::TIMESTAMPTZ => cast_time(&ScalarValue::from(trimmed), &timestamp_type())?,
         Type::TIMESTAMP => cast_time(&ScalarValue::from(trimmed), &DataType::Timestamp(TimeUnit::Microsecond, None))?,
         Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
+        Type::INTERVAL => ScalarValue::from(trimmed)
+            .cast_to(&DataType::Interval(IntervalUnit::MonthDayNano))
+            .map_err(|_| invalid("interval"))?,
         _ => ScalarValue::from(text),
     })
 }
@@ -459,6 +552,15 @@ fn decode_binary(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue
         Type::DATE => {
             let days = number!(i32).checked_add(crate::wire::encode::EPOCH_2000_DAYS).ok_or_else(invalid)?;
             ScalarValue::Date32(Some(days))
+        }
+        Type::INTERVAL => {
+            let (time, rest) = bytes.split_at_checked(8).ok_or_else(invalid)?;
+            let (days, months) = rest.split_at_checked(4).ok_or_else(invalid)?;
+            let whole = |bytes: &[u8]| bytes.try_into().map(i32::from_be_bytes).map_err(|_| invalid());
+            let time_us = i64::from_be_bytes(time.try_into().map_err(|_| invalid())?);
+            let time_ns = time_us.checked_mul(1_000).ok_or_else(invalid)?;
+            let interval = IntervalMonthDayNano::new(whole(months)?, whole(days)?, time_ns);
+            ScalarValue::IntervalMonthDayNano(Some(interval))
         }
         Type::NUMERIC => numeric(bytes).ok_or_else(invalid)?,
         Type::BYTEA => ScalarValue::Binary(Some(bytes.to_vec())),

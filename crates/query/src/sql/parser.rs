@@ -150,6 +150,7 @@ impl Tokens {
         if tokens.iter().any(|token| matches!(token, Token::CustomBinaryOperator(_))) {
             tokens = tokens.into_iter().flat_map(signs::apart).collect();
         }
+        tokens = without_deferrable(tokens);
         for token in &mut tokens {
             if matches!(token, Token::Word(word) if word.keyword == Keyword::ABORT) {
                 *token = Token::make_keyword("ROLLBACK");
@@ -159,6 +160,33 @@ impl Tokens {
         let footprint = Footprint::of_tokens(&tokens, sql.len());
         Ok(Tokens { tokens, footprint })
     }
+}
+
+/// Removes `[NOT] DEFERRABLE` from the modes of transactions, where it has no effect: the parser does not know it.
+fn without_deferrable(tokens: Vec<Token>) -> Vec<Token> {
+    let is = |token: &Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    if !tokens.iter().any(|token| is(token, Keyword::DEFERRABLE)) {
+        return tokens;
+    }
+    let mut kept: Vec<Token> = Vec::with_capacity(tokens.len());
+    let (mut starts, mut has_modes) = (true, false);
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        if starts {
+            has_modes = [Keyword::BEGIN, Keyword::START, Keyword::SET].iter().any(|keyword| is(&token, *keyword));
+        }
+        starts = matches!(token, Token::SemiColon);
+        if !(has_modes && is(&token, Keyword::DEFERRABLE)) {
+            kept.push(token);
+            continue;
+        }
+        kept.pop_if(|last| is(last, Keyword::NOT));
+        // Modes may be separated by commas.
+        if kept.pop_if(|last| matches!(last, Token::Comma)).is_none() {
+            tokens.next_if(|next| matches!(next, Token::Comma));
+        }
+    }
+    kept
 }
 
 /// Returns the significant tokens up to the end or the first error.

@@ -99,13 +99,18 @@ pub(crate) fn put_text(out: &mut BytesMut, text: &str) {
     out.put_u8(0);
 }
 
+/// Message of the error for a prepared statement whose columns changed since.
+pub(crate) const PLAN_CHANGED: &str = "cached plan must not change result type";
+
 /// Writes `ErrorResponse`. After a fatal error, the connection ends.
 pub(crate) fn put_error(out: &mut BytesMut, error: &QueryError, fatal: bool) {
+    // Drivers prepare a statement again if the error names this routine of PostgreSQL.
+    let routine = (error.message == PLAN_CHANGED).then_some((b'R', "RevalidateCachedQuery"));
     let severity = if fatal { "FATAL" } else { "ERROR" };
     put(out, b'E', |out| {
         let hint = error.hint.as_deref().map(|hint| (b'H', hint));
         let fields = [(b'S', severity), (b'V', severity), (b'C', error.sqlstate), (b'M', error.message.as_str())];
-        for (code, text) in fields.into_iter().chain(hint) {
+        for (code, text) in fields.into_iter().chain(hint).chain(routine) {
             out.put_u8(code);
             put_text(out, text);
         }
