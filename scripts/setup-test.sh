@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, cargo-deny. Each is
-# built once into the cache folder, under a name that holds its version.
+# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, database drivers, cargo-deny. Each
+# is built once into the cache folder, under a name that holds its version.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 "$root/scripts/setup-build.sh"
@@ -41,6 +41,42 @@ if [ ! -x "$telegraf" ] && have go; then
   rmdir "$cache/telegraf-build"
 fi
 [ -x "$telegraf" ] || say "no Go compiler: the Telegraf test will be skipped"
+
+# Database drivers in other languages (tests/drivers), under names with a hash of what they are made of. Without a
+# language its tests say that they were skipped.
+drivers=$root/tests/drivers
+content() { cat "$@" | sha256sum | cut -c 1-12; }
+go_drivers=$cache/drivers-go-$(content "$drivers"/go/go.mod "$drivers"/go/go.sum "$drivers"/go/*.go)
+if [ ! -x "$go_drivers" ] && have go; then
+  say "drivers of Go (about a minute and a half): $go_drivers"
+  (cd "$drivers/go" && GOFLAGS=-buildvcs=false go build -ldflags='-s -w' -o "$go_drivers" .) >&2
+fi
+[ -x "$go_drivers" ] || say "no Go compiler: its drivers will not be tested"
+java_drivers=$cache/drivers-java-$(content "$drivers/java/jars.txt")
+if [ ! -d "$java_drivers" ] && have javac && have mvn; then
+  say "drivers of Java: $java_drivers"
+  jars=$cache/drivers-java-part
+  rm -rf "$jars"
+  mkdir "$jars"
+  grep -v '^#' "$drivers/java/jars.txt" | while read -r hash artifact; do
+    mvn -q -B -Dstyle.color=never dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" -Dmdep.overWriteReleases=true >&2
+    jar=$jars/$(cut -d : -f 2,3 <<<"$artifact" | tr : -).jar
+    sha256sum --quiet --check <<<"$hash  $jar" >&2 || die "$artifact is not what tests/drivers/java/jars.txt says"
+  done
+  mv "$jars" "$java_drivers"
+fi
+[ -d "$java_drivers" ] || say "no JDK with Maven: drivers of Java will not be tested"
+node_drivers=$cache/drivers-node-$(content "$drivers/node/package.json" "$drivers/node/package-lock.json")
+if [ ! -d "$node_drivers" ] && have npm; then
+  say "drivers of Node: $node_drivers"
+  modules=$cache/drivers-node-part
+  rm -rf "$modules"
+  mkdir "$modules"
+  cp "$drivers/node/package.json" "$drivers/node/package-lock.json" "$modules"
+  (cd "$modules" && npm ci --silent --no-audit --no-fund --ignore-scripts) >&2
+  mv "$modules" "$node_drivers"
+fi
+[ -d "$node_drivers" ] || say "no Node: its drivers will not be tested"
 
 # cargo-deny: licences of everything linked.
 deny_version=0.20.2
