@@ -93,8 +93,9 @@ class Answers:
         assert value == [drivers.COPIED, 2]
 
     def _errors(self, value: Any) -> None:
-        found = dict(zip((sql for sql, _ in drivers.ERRORS), value, strict=True))
-        assert found == dict(drivers.ERRORS)
+        asked = [*drivers.ERRORS, (drivers.REFUSED[0], drivers.REFUSED[2])]
+        found = dict(zip((sql for sql, _ in asked), value, strict=True))
+        assert found == dict(asked)
 
     def _cancel(self, value: Any) -> None:
         assert value[0] in ("57014", "canceled")

@@ -86,9 +86,17 @@ class Asker:
         """Returns the answers to several questions."""
         return [self.ask(question) for question in questions]
 
-    def state(self, sql: str) -> str:
+    def state(self, question: dict[str, Any]) -> str:
         """Returns the SQLSTATE with which a statement fails."""
-        raise NotImplementedError
+        try:
+            self.ask(question)
+        except (psycopg.Error, asyncpg.PostgresError) as error:
+            return str(error.sqlstate)
+        except psycopg2.Error as error:
+            return str(error.pgcode)
+        except sqlalchemy.exc.DBAPIError as error:
+            return str(error.orig.sqlstate)  # type: ignore[union-attr]
+        return "no error"
 
     def answer(self, feature: str) -> Any:
         """Returns the answer about a feature."""
@@ -100,7 +108,9 @@ class Asker:
             case "columns" | "parameters" | "any":
                 return self.each(self.questions[feature])
             case "errors":
-                return [self.state(sql) for sql in self.questions["errors"]]
+                refused = self.questions["refused"]
+                asked = [{"sql": sql, "arguments": []} for sql in self.questions["errors"]]
+                return [self.state(question) for question in [*asked, refused]]
         return getattr(self, feature)()
 
     def close(self) -> None:
@@ -125,13 +135,6 @@ class Psycopg(Asker):
             cursor.execute(with_marks(question["sql"]), [native(a) for a in question["arguments"]])
             types = [OIDS.get(column.type_code, str(column.type_code)) for column in cursor.description or []]
             return {"types": types, "rows": rows_of(cursor.fetchall())}
-
-    def state(self, sql: str) -> str:
-        try:
-            self.connection.execute(sql)
-        except psycopg.Error as error:
-            return str(error.sqlstate)
-        return "no error"
 
     def modes(self) -> dict[str, Any]:
         """Asks the same in binary, with cursors that bind at the client, with `$1`, and in a pipeline."""
@@ -218,14 +221,6 @@ class Psycopg2(Asker):
             types = [OIDS.get(column.type_code, str(column.type_code)) for column in cursor.description or []]
             return {"types": types, "rows": rows_of(cursor.fetchall())}
 
-    def state(self, sql: str) -> str:
-        try:
-            with self.connection.cursor() as cursor:
-                cursor.execute(sql)
-        except psycopg2.Error as error:
-            return str(error.pgcode)
-        return "no error"
-
     def parts(self) -> list[dict[str, Any]]:
         """Reads by a named cursor."""
         fetched = Sum()
@@ -257,14 +252,15 @@ class Psycopg2(Asker):
 
         canceller = threading.Thread(target=cancel)
         canceller.start()
-        state = self.state(self.questions["endless_count"])
+        state = self.state({"sql": self.questions["endless_count"], "arguments": []})
         ended.set()
         canceller.join()
         # A request that was on its way meets the next statement.
-        while (found := self.state("select 1")) == "57014":
+        one: dict[str, Any] = {"sql": "select 1", "arguments": []}
+        while (found := self.state(one)) == "57014":
             pass
         assert found == "no error"
-        return [state, self.ask({"sql": "select 1", "arguments": []})["rows"]]
+        return [state, self.ask(one)["rows"]]
 
     def close(self) -> None:
         self.connection.close()
@@ -294,13 +290,6 @@ class Asyncpg(Asker):
             return {"types": [re.sub(r"^(.*)\[\]$", r"_\1", n) for n in names], "rows": rows_of(rows)}
 
         return self.run(asked())
-
-    def state(self, sql: str) -> str:
-        try:
-            self.run(self.connection.fetch(sql))
-        except asyncpg.PostgresError as error:
-            return str(error.sqlstate)
-        return "no error"
 
     def prepared(self) -> dict[str, Any]:
         """Prepares it once."""
@@ -369,14 +358,6 @@ class SqlAlchemy(Asker):
             result = connection.execute(text, values)
             types = [OIDS.get(c[1], str(c[1])) for c in result.cursor.description]  # type: ignore[union-attr]
             return {"types": types, "rows": rows_of(result.all())}
-
-    def state(self, sql: str) -> str:
-        try:
-            with self.engine.connect() as connection:
-                connection.exec_driver_sql(sql)
-        except sqlalchemy.exc.DBAPIError as error:
-            return str(error.orig.sqlstate)  # type: ignore[union-attr]
-        return "no error"
 
     def modes(self) -> dict[str, Any]:
         """Asks the same over psycopg 2."""

@@ -205,6 +205,8 @@ ERRORS = [
     ("select 1 / (count - count) from engine", "22012"),
     ("select 'a'::int", "22P02"),
 ]
+# A write with a parameter, which is refused like one without.
+REFUSED = ("insert into engine (p) values ($1)", [_argument("float", 1.5)], "25006")
 ENDLESS = "select s.n from generate_series(1, 1000000000000) s(n)"
 ENDLESS_COUNT = "select count(*) from generate_series(1, 1000000000000) s(n)"
 COLUMNS = [
@@ -264,6 +266,7 @@ def questions(server: Server) -> dict[str, Any]:
         "parts": {"sql": PARTS, "rows": PART},
         "copy": COPY,
         "errors": [sql for sql, _ in ERRORS],
+        "refused": _question(*REFUSED[:2]),
         "endless": ENDLESS,
         "endless_count": ENDLESS_COUNT,
     }

@@ -49,7 +49,8 @@ func withAdbc(q Questions) []Asked {
 				_, err := ask(Question{SQL: sql})
 				states = append(states, adbcState(err))
 			}
-			return states, nil
+			_, err := ask(q.Refused)
+			return append(states, adbcState(err)), nil
 		}},
 		{"cancel", func() (any, error) { return adbcCancel(ctx, q, conn) }},
 		{"metadata", func() (any, error) { return adbcMetadata(ctx, conn) }},

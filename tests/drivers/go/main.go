@@ -47,6 +47,7 @@ type Questions struct {
 	} `json:"parts"`
 	Copy    string   `json:"copy"`
 	Errors  []string `json:"errors"`
+	Refused Question `json:"refused"`
 	Endless string   `json:"endless"`
 }
 

@@ -48,7 +48,8 @@ func withPgx(q Questions) []Asked {
 				_, err := ask(Question{SQL: sql})
 				states = append(states, pgxState(err))
 			}
-			return states, nil
+			_, err := ask(q.Refused)
+			return append(states, pgxState(err)), nil
 		}},
 		{"cancel", func() (any, error) { return pgxCancel(ctx, q, address) }},
 		{"transactions", func() (any, error) { return pgxTransactions(ctx, q, conn) }},

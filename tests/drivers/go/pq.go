@@ -43,7 +43,8 @@ func withPq(q Questions) []Asked {
 				_, err := ask(Question{SQL: sql})
 				states = append(states, pqState(err))
 			}
-			return states, nil
+			_, err := ask(q.Refused)
+			return append(states, pqState(err)), nil
 		}},
 		{"cancel", func() (any, error) { return pqCancel(ctx, q, address) }},
 		{"transactions", func() (any, error) { return pqTransactions(ctx, q, db) }},

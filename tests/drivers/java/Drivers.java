@@ -349,6 +349,12 @@ public final class Drivers {
         for (JsonElement sql : questions.getAsJsonArray("errors")) {
             states.add(stateOf(connection, sql.getAsString()));
         }
+        try (PreparedStatement statement = bound(connection, question("refused"))) {
+            statement.execute();
+            states.add("no error");
+        } catch (SQLException error) {
+            states.add(state(error));
+        }
         return states;
     }
 

@@ -160,6 +160,7 @@ const features = {
   async errors(client) {
     const states = [];
     for (const sql of questions.errors) states.push(await stateOf(client.query(sql)));
+    states.push(await stateOf(ask(client, questions.refused)));
     return states;
   },
 
