@@ -71,6 +71,12 @@ class Answers:
         for answer, (sql, _, expected) in zip(value, drivers.ANY, strict=True):
             assert _numbers(answer["rows"]) == expected, sql
 
+    def _given(self, value: Any) -> None:
+        for mode, answers in value.items():
+            for answer, (sql, _, types, expected) in zip(answers, drivers.GIVEN, strict=True):
+                assert answer["types"] == types, f"{mode}: {sql}"
+                assert canonical_rows(types, answer["rows"]) == canonical_rows(types, expected), f"{mode}: {sql}"
+
     def _limit(self, value: Any) -> None:
         assert _numbers(value["rows"]) == drivers.LIMIT[2]
 

@@ -37,6 +37,8 @@ def native(argument: dict[str, Any]) -> Any:
             return [drivers.at(us) for us in value]
         case "decimal":
             return decimal.Decimal(value)
+        case "interval":
+            return datetime.timedelta(microseconds=value)
     return value
 
 
@@ -154,6 +156,11 @@ class Psycopg(Asker):
             ]
             answers["pipeline"] = [{"rows": rows_of(cursor.fetchall())} for cursor in cursors]
         return answers
+
+    def given(self) -> dict[str, Any]:
+        """Asks in text and in binary."""
+        asked = self.questions["given"]
+        return {"text": self.each(asked), "binary": self._binary().each(asked)}
 
     def _binary(self) -> Psycopg:
         other = object.__new__(Psycopg)

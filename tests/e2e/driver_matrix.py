@@ -17,6 +17,7 @@ FEATURES = {
     "special": "NULL, NaN, infinities, before 1970",
     "arrays": "arrays",
     "parameters": "parameters of every type",
+    "given": "types that the client gives for parameters",
     "any": "`= any($1)`",
     "limit": "`limit $1`",
     "modes": "other ways to run statements",
@@ -54,35 +55,105 @@ class Client:
 
 LIMIT = "parameters of LIMIT are announced as text"
 DEFERRABLE = "[NOT] DEFERRABLE is a syntax error"
+GIVEN = "columns do not have the types that follow from those of parameters, and intervals are not taken"
 UNLOCK = "pg_advisory_unlock_all() has no form without arguments"
-ESCAPE = "LIKE … ESCAPE takes no other character than the backslash"
+REFLECTION = "LIKE … ESCAPE takes no other character than the backslash, and pg_index has texts for arrays"
 UNTYPED_ARRAY = "any(('{…}')) of a literal in brackets is not an array"
-ARRAY_COLUMNS = "array columns are text in pg_attribute, and metadata of keys and types fails"
+ARRAY_COLUMNS = "array columns are text in pg_attribute"
+METADATA = "array columns are text in pg_attribute, and types, keys and indexes are not listed"
+VISIBLE = "pg_table_is_visible is true for the schema strongback, and array columns are text in pg_attribute"
 SETTINGS = "pg_settings has one row"
-VISIBLE = "pg_table_is_visible is true for the tables of the schema strongback, and array columns are text"
 REGTYPE = "texts are not cast to regtype"
 PREPARED = "pg_prepared_statements does not exist"
 REFUSED = "a write with parameters is 08P01, and not 25006"
 TEXT_LISTS = "lists of tags are not sent by Flight SQL"
 
 CLIENTS = {
-    "psql": Client(title="psql", version="15.18", absent=("any", "modes", "reset"), not_yet={"metadata": VISIBLE}),
-    "psycopg": Client(title="psycopg 3", version="3.3.9", not_yet={"errors": REFUSED, "transactions": DEFERRABLE}),
-    "psycopg2": Client(title="psycopg 2", version="2.9.13", absent=("modes", "prepared"), not_yet={"transactions": DEFERRABLE}),
-    "asyncpg": Client(title="asyncpg", version="0.32.0", absent=("modes",), not_yet={"errors": REFUSED, "limit": LIMIT, "transactions": DEFERRABLE, "reset": UNLOCK}),
-    "sqlalchemy": Client(title="SQLAlchemy", version="2.1.9", absent=("prepared", "copy", "cancel"), not_yet={"errors": REFUSED, "transactions": DEFERRABLE, "metadata": ESCAPE}),
+    "psql": Client(
+        title="psql",
+        version="15.18",
+        absent=("given", "any", "modes", "reset"),
+        not_yet={"metadata": VISIBLE},
+    ),
+    "psycopg": Client(
+        title="psycopg 3",
+        version="3.3.9",
+        not_yet={"given": GIVEN, "errors": REFUSED, "transactions": DEFERRABLE},
+    ),
+    "psycopg2": Client(
+        title="psycopg 2",
+        version="2.9.13",
+        absent=("given", "modes", "prepared"),
+        not_yet={"transactions": DEFERRABLE},
+    ),
+    "asyncpg": Client(
+        title="asyncpg",
+        version="0.32.0",
+        absent=("given", "modes"),
+        not_yet={"limit": LIMIT, "errors": REFUSED, "transactions": DEFERRABLE, "reset": UNLOCK},
+    ),
+    "sqlalchemy": Client(
+        title="SQLAlchemy",
+        version="2.1.9",
+        absent=("given", "prepared", "copy", "cancel"),
+        not_yet={"errors": REFUSED, "transactions": DEFERRABLE, "metadata": REFLECTION},
+    ),
     "pandas": Client(
         title="pandas",
         version="3.1.1",
-        absent=("modes", "prepared", "copy", "cancel", "transactions", "reset", "metadata", "columns"),
+        absent=("columns", "given", "modes", "prepared", "copy", "cancel", "transactions", "reset", "metadata"),
     ),
-    "pgjdbc": Client(title="pgjdbc", version="42.7.14", not_yet={"errors": REFUSED, "modes": UNTYPED_ARRAY, "metadata": ARRAY_COLUMNS}),
-    "pgx": Client(title="pgx", version="5.13.0", not_yet={"errors": REFUSED, "limit": LIMIT, "modes": LIMIT, "transactions": DEFERRABLE, "metadata": REGTYPE}),
-    "pq": Client(title="lib/pq", version="1.12.3", absent=("copy", "metadata"), not_yet={"errors": REFUSED, "limit": LIMIT, "modes": LIMIT}),
-    "node": Client(title="node-postgres", version="8.23.1", absent=("metadata",), not_yet={"errors": REFUSED, "limit": LIMIT, "modes": LIMIT, "transactions": DEFERRABLE, "prepared": PREPARED}),
-    "fdw": Client(title="postgres_fdw", version="15.18", absent=("modes", "copy", "reset"), not_yet={"arrays": ARRAY_COLUMNS, "errors": REFUSED}),
+    "fdw": Client(
+        title="postgres_fdw",
+        version="15.18",
+        absent=("given", "modes", "copy", "reset"),
+        not_yet={"arrays": ARRAY_COLUMNS, "errors": REFUSED},
+    ),
+    "pgjdbc": Client(
+        title="pgjdbc",
+        version="42.7.14",
+        not_yet={"given": GIVEN, "modes": UNTYPED_ARRAY, "errors": REFUSED, "metadata": METADATA},
+    ),
+    "pgx": Client(
+        title="pgx",
+        version="5.13.0",
+        absent=("given",),
+        not_yet={
+            "limit": LIMIT,
+            "modes": LIMIT,
+            "errors": REFUSED,
+            "transactions": DEFERRABLE,
+            "metadata": REGTYPE,
+        },
+    ),
+    "pq": Client(
+        title="lib/pq",
+        version="1.12.3",
+        absent=("given", "copy", "metadata"),
+        not_yet={"limit": LIMIT, "modes": LIMIT, "errors": REFUSED},
+    ),
+    "node": Client(
+        title="node-postgres",
+        version="8.23.1",
+        absent=("given", "metadata"),
+        not_yet={
+            "limit": LIMIT,
+            "modes": LIMIT,
+            "prepared": PREPARED,
+            "errors": REFUSED,
+            "transactions": DEFERRABLE,
+        },
+    ),
     "adbc": Client(
-        title="ADBC (Go)", version="1.11.0", absent=("modes", "copy", "transactions", "reset"), not_yet={"arrays": TEXT_LISTS}),
+        title="ADBC",
+        version="1.11.0",
+        absent=("given", "modes", "copy", "transactions", "reset"),
+        not_yet={"arrays": TEXT_LISTS},
+    ),
     "flight": Client(
-        title="Flight SQL JDBC", version="18.3.0", absent=("modes", "copy", "transactions", "reset"), not_yet={"arrays": TEXT_LISTS, "limit": LIMIT}),
+        title="Flight SQL JDBC",
+        version="18.3.0",
+        absent=("given", "modes", "copy", "transactions", "reset"),
+        not_yet={"arrays": TEXT_LISTS, "limit": LIMIT},
+    ),
 }

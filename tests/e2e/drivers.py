@@ -185,6 +185,21 @@ ANY: list[tuple[str, list[dict[str, Any]], list[list[Any]]]] = [
     ("select count(*) from engine where stand = any($1) and p > $2 and time >= $3",
      [_argument("texts", ["1"]), _argument("float", 1.0), _argument("time", T)], [[7]]),
 ]
+# Parameters of which a client gives the types. They have no others from their places.
+GIVEN: list[tuple[str, list[dict[str, Any]], list[str], list[list[Any]]]] = [
+    (
+        "select count + $1, $2 * 2, coalesce($3, 1), $4, $5 > $6 from engine where count = 3",
+        [*[_argument("float", 1.5)] * 3, _argument("time", T + 1), _argument("int", 2), _argument("int", 10)],
+        ["float8", "float8", "float8", "timestamptz", "bool"],
+        [[4.5, 3.0, 1.5, T + 1, False]],
+    ),
+    (
+        "select count(*) from engine where time >= $1 + $2",
+        [_argument("time", T), _argument("interval", 10_000)],
+        ["int8"],
+        [[20]],
+    ),
+]
 LIMIT = ("select count from engine order by count limit $1 offset $2", [_argument("int", 3), _argument("int", 4)], [[4], [5], [6]])
 PREPARED = "select n, p from many where n = $1"
 PREPARED_VALUES = [0, 7, ROWS - 1, *range(100, 140)]
@@ -261,6 +276,7 @@ def questions(server: Server) -> dict[str, Any]:
         "elements": _question(ELEMENTS),
         "parameters": [_question(sql, arguments) for sql, arguments, _ in PARAMETERS],
         "any": [_question(sql, arguments) for sql, arguments, _ in ANY],
+        "given": [_question(sql, arguments) for sql, arguments, *_ in GIVEN],
         "limit": _question(*LIMIT[:2]),
         "prepared": {"sql": PREPARED, "values": PREPARED_VALUES},
         "parts": {"sql": PARTS, "rows": PART},

@@ -31,6 +31,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import org.postgresql.PGConnection;
+import org.postgresql.util.PGInterval;
 
 /**
  * Asks a server the questions of standard input with a driver of Java, and prints the answers as JSON.
@@ -67,6 +68,8 @@ public final class Drivers {
         features.put("metadata", isFlight ? Drivers::flightMetadata : Drivers::metadata);
         if (!isFlight) {
             features.put("modes", c -> modes());
+            features.put("given", c -> Map.of("text", each(c, questions.getAsJsonArray("given")),
+                    "binary", given()));
             features.put("copy", Drivers::copy);
             features.put("transactions", Drivers::transactions);
             features.put("reset", Drivers::reset);
@@ -136,6 +139,7 @@ public final class Drivers {
             case "float" -> statement.setObject(at, value.getAsDouble());
             case "bool" -> statement.setBoolean(at, value.getAsBoolean());
             case "decimal" -> statement.setBigDecimal(at, new BigDecimal(value.getAsString()));
+            case "interval" -> statement.setObject(at, new PGInterval(0, 0, 0, 0, 0, value.getAsDouble() / 1e6));
             case "null" -> statement.setNull(at, Types.VARCHAR);
             case "time" -> {
                 if (isFlight) {
@@ -242,6 +246,15 @@ public final class Drivers {
             }
         }
         return answers;
+    }
+
+    /** Asks with columns in binary from the first time on. */
+    private static Object given() throws SQLException {
+        Properties properties = new Properties();
+        properties.setProperty("prepareThreshold", "-1");
+        try (Connection connection = connect(properties)) {
+            return each(connection, questions.getAsJsonArray("given"));
+        }
     }
 
     /** Asks the same in each way that the driver has to run a statement. */
