@@ -41,7 +41,9 @@ class Answers:
         assert canonical_rows(types, answer["rows"]) == expected
         if names := [self.type_names(kind) for kind in types]:
             found = answer["types"]
-            assert [f for f, n in zip(found, names, strict=True) if n is not None] == [n for n in names if n is not None]
+            assert [f for f, n in zip(found, names, strict=True) if n is not None] == [
+                n for n in names if n is not None
+            ]
 
     def check(self, feature: str) -> None:
         """Asserts that a feature works."""

@@ -20,9 +20,23 @@ import sqlalchemy
 from strongback import Server
 
 OIDS = {
-    16: "bool", 20: "int8", 21: "int2", 23: "int4", 25: "text", 700: "float4", 701: "float8", 1184: "timestamptz",
-    1700: "numeric", 1000: "_bool", 1005: "_int2", 1007: "_int4", 1016: "_int8", 1021: "_float4", 1022: "_float8",
-    1231: "_numeric", 1009: "_text",
+    16: "bool",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    25: "text",
+    700: "float4",
+    701: "float8",
+    1184: "timestamptz",
+    1700: "numeric",
+    1000: "_bool",
+    1005: "_int2",
+    1007: "_int4",
+    1016: "_int8",
+    1021: "_float4",
+    1022: "_float8",
+    1231: "_numeric",
+    1009: "_text",
 }
 """PostgreSQL's names of types by their numbers."""
 

@@ -26,12 +26,12 @@ PART = 1_000
 
 
 def at(us: int) -> datetime.datetime:
-    """The time so many microseconds after 1970."""
+    """Returns the time that is `us` microseconds after 1970."""
     return EPOCH + datetime.timedelta(microseconds=us)
 
 
 def rfc3339(us: int) -> str:
-    """The same as text."""
+    """Returns the same as text, in UTC."""
     return at(us).isoformat().replace("+00:00", "Z")
 
 
@@ -58,7 +58,20 @@ KINDS = [
 KIND_ROWS: list[list[Any]] = [
     [True, 5, -300, 70_000, -5_000_000_000, 200, 40_000, 3_000_000_000, 10**19, 0.5, 0.1, "plain"],
     [False, -(2**7), -(2**15), -(2**31), -(2**63), 0, 0, 0, 0, -F32_MAX, -F64_MAX, "low"],
-    [True, 2**7 - 1, 2**15 - 1, 2**31 - 1, 2**63 - 1, 2**8 - 1, 2**16 - 1, 2**32 - 1, 2**64 - 1, F32_MAX, F64_MAX, TEXT],
+    [
+        True,
+        2**7 - 1,
+        2**15 - 1,
+        2**31 - 1,
+        2**63 - 1,
+        2**8 - 1,
+        2**16 - 1,
+        2**32 - 1,
+        2**64 - 1,
+        F32_MAX,
+        F64_MAX,
+        TEXT,
+    ],
     [False, 0, 0, 0, 0, 1, 1, 1, 1, F32_MIN, 5e-324, "0"],
 ]
 
@@ -109,7 +122,7 @@ def _toml(number: int, name: str, columns: list[tuple[str, str, str]]) -> str:
 
 
 def _json(value: Any) -> Any:
-    """A value as `store append` reads it in JSON lines."""
+    """Returns a value as `store append` reads it in JSON lines."""
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     return [_json(v) for v in value] if isinstance(value, list) else value
@@ -123,7 +136,7 @@ def _append(store: pathlib.Path, folder: pathlib.Path, table: str, rows: list[di
 
 
 def serve(folder: pathlib.Path) -> Server:
-    """A server with tables of every type: those of the recorder, and those that line protocol writes."""
+    """Starts a server with tables of every type: of those that the recorder writes, and of those of line protocol."""
     server = Server(folder=folder)
     store = folder / "store"
     definition = folder / "kinds.toml"
@@ -157,7 +170,11 @@ def _argument(kind: str, value: Any) -> dict[str, Any]:
 T = BEGIN_US
 # Each with the rows it must return.
 PARAMETERS: list[tuple[str, list[dict[str, Any]], list[list[Any]]]] = [
-    ("select count from engine where stand = $1 and count < 10 order by count", [_argument("text", "1")], [[1], [4], [7]]),
+    (
+        "select count from engine where stand = $1 and count < 10 order by count",
+        [_argument("text", "1")],
+        [[1], [4], [7]],
+    ),
     ("select count from engine where count >= $1 order by count", [_argument("int", 28)], [[28], [29]]),
     ("select count from engine where count >= $1 order by count", [_argument("int4", 28)], [[28], [29]]),
     ("select count from engine where p >= $1 order by count", [_argument("float", 3.5)], [[28], [29]]),
@@ -169,21 +186,31 @@ PARAMETERS: list[tuple[str, list[dict[str, Any]], list[list[Any]]]] = [
         [_argument("time", T + 10_000), _argument("time", T + 15_000), _argument("text", "2")],
         [[11], [14]],
     ),
-    ("select count from engine where note like $1 order by count", [_argument("text", "note 2_")], [[n] for n in range(20, 30)]),
+    (
+        "select count from engine where note like $1 order by count",
+        [_argument("text", "note 2_")],
+        [[n] for n in range(20, 30)],
+    ),
     ("select count(*) from engine where stand = $1", [_argument("null", None)], [[0]]),
     ("select a16 from kinds where single = $1", [_argument("float", 0.5)], [[-300]]),
     ("select a16 from kinds where b8 = $1", [_argument("int", 200)], [[-300]]),
     ("select a16 from kinds where note = $1", [_argument("text", TEXT)], [[2**15 - 1]]),
-    ("select channel, number from state_at($1, $2) order by channel", [_argument("time", T + 4_000), _argument("text", "engine.count*")],
-     [["engine.count{stand=0}", 3.0], ["engine.count{stand=1}", 4.0], ["engine.count{stand=2}", 2.0]]),
+    (
+        "select channel, number from state_at($1, $2) order by channel",
+        [_argument("time", T + 4_000), _argument("text", "engine.count*")],
+        [["engine.count{stand=0}", 3.0], ["engine.count{stand=1}", 4.0], ["engine.count{stand=2}", 2.0]],
+    ),
 ]
 ANY: list[tuple[str, list[dict[str, Any]], list[list[Any]]]] = [
     ("select count(*) from engine where stand = any($1)", [_argument("texts", ["0", "2"])], [[20]]),
     ("select count from engine where count = any($1) order by count", [_argument("ints", [3, 5, 99])], [[3], [5]]),
     ("select count from engine where p = any($1) order by count", [_argument("floats", [0.125, 2.0])], [[1], [16]]),
     ("select count from engine where time = any($1) order by count", [_argument("times", [T, T + 7_000])], [[0], [7]]),
-    ("select count(*) from engine where stand = any($1) and p > $2 and time >= $3",
-     [_argument("texts", ["1"]), _argument("float", 1.0), _argument("time", T)], [[7]]),
+    (
+        "select count(*) from engine where stand = any($1) and p > $2 and time >= $3",
+        [_argument("texts", ["1"]), _argument("float", 1.0), _argument("time", T)],
+        [[7]],
+    ),
 ]
 # Parameters of which a client gives the types. They have no others from their places.
 GIVEN: list[tuple[str, list[dict[str, Any]], list[str], list[list[Any]]]] = [
@@ -200,7 +227,11 @@ GIVEN: list[tuple[str, list[dict[str, Any]], list[str], list[list[Any]]]] = [
         [[20]],
     ),
 ]
-LIMIT = ("select count from engine order by count limit $1 offset $2", [_argument("int", 3), _argument("int", 4)], [[4], [5], [6]])
+LIMIT = (
+    "select count from engine order by count limit $1 offset $2",
+    [_argument("int", 3), _argument("int", 4)],
+    [[4], [5], [6]],
+)
 PREPARED = "select n, p from many where n = $1"
 PREPARED_VALUES = [0, 7, ROWS - 1, *range(100, 140)]
 PARTS = "select n, p from many order by n"
@@ -226,7 +257,8 @@ ENDLESS = "select s.n from generate_series(1, 1000000000000) s(n)"
 ENDLESS_COUNT = "select count(*) from generate_series(1, 1000000000000) s(n)"
 COLUMNS = [
     (
-        "select table_schema::text, table_name::text from information_schema.tables where table_schema = $1 order by 1, 2",
+        "select table_schema::text, table_name::text from information_schema.tables "
+        "where table_schema = $1 order by 1, 2",
         [_argument("text", "public")],
         [["public", name] for name in ("engine", "kinds", "lab", "many", "special")],
     ),
@@ -263,7 +295,7 @@ ELEMENTS = "select array_agg(stand order by count), array_agg(p order by count) 
 
 
 def questions(server: Server) -> dict[str, Any]:
-    """All of them, as the programs read them."""
+    """Returns all questions, as the programs read them."""
     return {
         "host": "127.0.0.1",
         "port": server.pg_port,
@@ -289,7 +321,7 @@ def questions(server: Server) -> dict[str, Any]:
 
 
 def canonical(kind: str, value: Any) -> Any:
-    """A value of a PostgreSQL type in one form, whatever a driver made of it: floats by their bits."""
+    """Returns a value of a PostgreSQL type in one form, whatever a driver made of it: floats by their bits."""
     if value is None:
         return None
     if kind.startswith("_"):
@@ -322,22 +354,22 @@ def _number(value: Any) -> float:
 
 
 def canonical_rows(types: list[str], rows: list[Any]) -> list[list[Any]]:
-    """Rows in one form."""
+    """Returns rows in one form."""
     return [[canonical(kind, value) for kind, value in zip(types, row, strict=True)] for row in rows]
 
 
 def expected_values() -> list[list[Any]]:
-    """The rows of `VALUES`."""
+    """Returns the rows of `VALUES`."""
     return canonical_rows(VALUE_TYPES, [[BEGIN_US + i, *row] for i, row in enumerate(KIND_ROWS)])
 
 
 def expected_special() -> list[list[Any]]:
-    """The rows of `SPECIAL`."""
+    """Returns the rows of `SPECIAL`."""
     return canonical_rows(SPECIAL_TYPES, [list(row) for row in SPECIAL_ROWS])
 
 
 def expected_arrays() -> list[list[Any]]:
-    """The rows of `ARRAYS_SQL`."""
+    """Returns the rows of `ARRAYS_SQL`."""
     return canonical_rows(ARRAY_TYPES, ARRAY_ROWS)
 
 

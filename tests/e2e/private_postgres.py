@@ -48,7 +48,19 @@ class PrivatePostgres:
 
     def __enter__(self) -> PrivatePostgres:
         data = self.folder / "data"
-        initdb = [self.programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C.UTF-8"]
+        initdb = [
+            self.programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            USER,
+            "-A",
+            "trust",
+            "-N",
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+        ]
         subprocess.run(initdb, check=True, capture_output=True, timeout=TIMEOUT_S, cwd=self.folder, **self.as_user)
         command = [self.programs / "postgres", "-D", data, "-k", self.folder, "-F", "-c", "listen_addresses="]
         with (self.folder / "log").open("ab") as log:

@@ -35,7 +35,8 @@ def postgres(server: Server) -> Iterator[psycopg.Connection[Any]]:
             "create user mapping for current_user server strongback options (user 'anyone')",
             "create schema far",
             "import foreign schema public from server strongback into far",
-            "create foreign table far.wrong (p float8) server strongback options (schema_name 'public', table_name 'nothing')",
+            "create foreign table far.wrong (p float8) server strongback "
+            "options (schema_name 'public', table_name 'nothing')",
             "create foreign table far.unknown (p float8 options (column_name 'nothing')) server strongback "
             "options (schema_name 'public', table_name 'engine')",
             "set search_path to far, public",
@@ -146,7 +147,9 @@ def test_fdw(postgres: psycopg.Connection[Any], feature: str) -> None:
         case "metadata":
             found = postgres.execute("select foreign_table_name from information_schema.foreign_tables order by 1")
             assert [name for (name,) in found] == ["engine", "kinds", "lab", "many", "special", "unknown", "wrong"]
-            postgres.execute("import foreign schema strongback limit to (sources, gaps) from server strongback into public")
+            postgres.execute(
+                "import foreign schema strongback limit to (sources, gaps) from server strongback into public"
+            )
             postgres.execute("analyze engine")
             assert postgres.execute("select reltuples from pg_class where oid = 'engine'::regclass").fetchone() == (30,)
         case _:
@@ -181,8 +184,8 @@ def fdw_cancel(postgres: psycopg.Connection[Any]) -> None:
 # Each with a part of what is sent for it, and its rows.
 PUSHED_DOWN = [
     (
-        "select count from engine where stand = '1' and p > 2 and time >= '2025-10-09 08:53:20.020Z' and note like 'note 2%'"
-        " order by count",
+        "select count from engine where stand = '1' and p > 2 and time >= '2025-10-09 08:53:20.020Z' "
+        "and note like 'note 2%' order by count",
         ["stand = '1'", "p > 2::double precision", "\"time\" >= '2025-10-09 04:53:20.02-04'", "note ~~ 'note 2%'"],
         [(22,), (25,), (28,)],
     ),
@@ -192,12 +195,14 @@ PUSHED_DOWN = [
         [("0", 10, 27 / 8), ("1", 10, 28 / 8), ("2", 10, 29 / 8)],
     ),
     (
-        "select e.count, m.n from engine e join many m on m.time = e.time where e.stand = '2' and m.n < 6 order by e.count",
+        "select e.count, m.n from engine e join many m on m.time = e.time where e.stand = '2' and m.n < 6 "
+        "order by e.count",
         ["INNER JOIN public.many"],
         [(2, 2), (5, 5)],
     ),
     (
-        "select count from engine where count in (3, 4, 99) and open is not null and big > 9223372036854775811 order by count",
+        "select count from engine where count in (3, 4, 99) and open is not null "
+        "and big > 9223372036854775811 order by count",
         ["count = ANY ('{3,4,99}'::bigint[])", "open IS NOT NULL", "9223372036854775811::numeric"],
         [(4,)],
     ),

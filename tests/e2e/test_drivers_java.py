@@ -72,7 +72,14 @@ def pgjdbc_metadata(value: dict[str, Any]) -> None:
     assert value["catalogs"] == [["strongback"]]
     assert ["TABLE"] in value["table_types"]
     for none in (
-        "primary_keys", "imported_keys", "exported_keys", "indexes", "identifiers", "functions", "procedures", "user_types",
+        "primary_keys",
+        "imported_keys",
+        "exported_keys",
+        "indexes",
+        "identifiers",
+        "functions",
+        "procedures",
+        "user_types",
     ):
         assert value[none] == [], none
     assert value["name_length"] == 63

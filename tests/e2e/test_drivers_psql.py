@@ -1,4 +1,4 @@
-"""psql reads what was written: its commands that describe, what it asks to complete names, variables, copies, Ctrl-C."""
+"""psql reads what was written: its commands that describe, completion of names, variables, copies, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class Psql:
         """Returns what commands print, and their errors."""
         arguments = [argument for command in commands for argument in ("-c", command)]
         done = subprocess.run(
-            [*self.command, *options, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, env=self.environment
+            [*self.command, *options, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=self.environment,
         )
         return done.stdout, done.stderr
 
@@ -105,8 +109,10 @@ def test_psql(psql: Psql, feature: str) -> None:
         case "parameters":
             for sql, arguments, expected in drivers.PARAMETERS:
                 found = psql.rows(inlined(sql, arguments))
-                assert [[float(v) if isinstance(e, float) else type(e)(v) for v, e in zip(row, want, strict=True)]
-                        for row, want in zip(found, expected, strict=True)] == expected, sql
+                assert [
+                    [float(v) if isinstance(e, float) else type(e)(v) for v, e in zip(row, want, strict=True)]
+                    for row, want in zip(found, expected, strict=True)
+                ] == expected, sql
             assert psql.script("\\set name 1\nselect count(*) from engine where stand = :'name';\n") == ("10\n", "")
         case "limit":
             assert psql.rows(inlined(*drivers.LIMIT[:2])) == [["4"], ["5"], ["6"]]
@@ -171,7 +177,9 @@ def psql_values(psql: Psql) -> None:
     """Asserts the texts of values of each type."""
     columns = [name for name, _, _ in drivers.KINDS if name != "note"]
     found = psql.rows(f"select time, {', '.join(columns)} from kinds order by time")
-    assert [row[0] for row in found] == [f"2025-10-09 08:53:20{fraction}+00" for fraction in ("", ".000001", ".000002", ".000003")]
+    assert [row[0] for row in found] == [
+        f"2025-10-09 08:53:20{fraction}+00" for fraction in ("", ".000001", ".000002", ".000003")
+    ]
     assert found[0][1:] == "t|5|-300|70000|-5000000000|200|40000|3000000000|10000000000000000000|0.5|0.1".split("|")
     assert found[1][1:6] == ["f", "-128", "-32768", "-2147483648", "-9223372036854775808"]
     assert found[1][10:] == ["-3.4028235e+38", "-1.7976931348623157e+308"]
@@ -187,7 +195,11 @@ def psql_cancel(psql: Psql) -> None:
     text = f"{drivers.ENDLESS_COUNT};\nselect 'after';\n"
     process = subprocess.Popen(
         [*psql.command, "-At", "-v", "VERBOSITY=verbose", "-f", "-"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=psql.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=psql.environment,
     )
     assert process.stdin is not None and process.stderr is not None
     process.stdin.write("\\warn ready\n" + text)
@@ -219,7 +231,11 @@ def psql_describes(psql: Psql) -> None:
     assert [row[0] for row in psql.rows("\\d+ engine")][0] == "time"
     arrays = {row[0]: row[1] for row in psql.rows("\\d lab")}
     assert [arrays[name] for name in ("flags", "counts", "large", "spectrum", "wave")] == [
-        "boolean[]", "bigint[]", "numeric(20,0)[]", "real[]", "double precision[]",
+        "boolean[]",
+        "bigint[]",
+        "numeric(20,0)[]",
+        "real[]",
+        "double precision[]",
     ]
     assert {"public", "strongback"} <= {row[0] for row in psql.rows("\\dn")}
     assert {"public", "strongback"} <= {row[0] for row in psql.rows("\\dn+")}
@@ -228,9 +244,46 @@ def psql_describes(psql: Psql) -> None:
     assert [row[1] for row in psql.rows("\\dp") if len(row) > 1] == TABLES
     # Lists that are empty, or that hold what PostgreSQL itself has.
     for command in (
-        "\\du", "\\du+", "\\df", "\\df+", "\\dT", "\\dT+", "\\di", "\\di+", "\\dv", "\\dv+", "\\dm", "\\ds", "\\dE", "\\db", "\\dx",
-        "\\dC", "\\dd", "\\dD", "\\ddp", "\\des", "\\deu", "\\dew", "\\dF", "\\dg", "\\dL", "\\do", "\\dO", "\\dRp", "\\dRs", "\\dX",
-        "\\dy", "\\da", "\\dA", "\\dc", "\\dP", "\\drds", "\\sf version", "\\z", "\\encoding", "\\dconfig",
+        "\\du",
+        "\\du+",
+        "\\df",
+        "\\df+",
+        "\\dT",
+        "\\dT+",
+        "\\di",
+        "\\di+",
+        "\\dv",
+        "\\dv+",
+        "\\dm",
+        "\\ds",
+        "\\dE",
+        "\\db",
+        "\\dx",
+        "\\dC",
+        "\\dd",
+        "\\dD",
+        "\\ddp",
+        "\\des",
+        "\\deu",
+        "\\dew",
+        "\\dF",
+        "\\dg",
+        "\\dL",
+        "\\do",
+        "\\dO",
+        "\\dRp",
+        "\\dRs",
+        "\\dX",
+        "\\dy",
+        "\\da",
+        "\\dA",
+        "\\dc",
+        "\\dP",
+        "\\drds",
+        "\\sf version",
+        "\\z",
+        "\\encoding",
+        "\\dconfig",
     ):
         errors = psql.run(command)[1]
         # What psql itself does not know, or does not find.

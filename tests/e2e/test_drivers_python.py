@@ -289,10 +289,15 @@ def same_reflection(connection: sqlalchemy.Connection) -> None:
         .limit(2)
     )
     assert rows_of(connection.execute(query)) == [[25, 3.125], [26, 3.25]]
-    grouped = sqlalchemy.select(engine.c.stand, sqlalchemy.func.max(engine.c.p)).group_by(engine.c.stand).order_by(engine.c.stand)
+    grouped = (
+        sqlalchemy.select(engine.c.stand, sqlalchemy.func.max(engine.c.p))
+        .group_by(engine.c.stand)
+        .order_by(engine.c.stand)
+    )
     assert rows_of(connection.execute(grouped)) == [["0", 27 / 8], ["1", 28 / 8], ["2", 29 / 8]]
 
 
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
 @pytest.mark.parametrize("feature", CLIENTS["pandas"].cells())
 def test_pandas(server: Server, askers: dict[str, Asker], feature: str) -> None:
     through = (askers["sqlalchemy"].engine, askers["psycopg"].connection)  # type: ignore[attr-defined]
@@ -300,7 +305,6 @@ def test_pandas(server: Server, askers: dict[str, Asker], feature: str) -> None:
         pandas_feature(connection, feature, is_sqlalchemy=connection is through[0])
 
 
-@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
 def pandas_feature(connection: Any, feature: str, *, is_sqlalchemy: bool) -> None:
     """Asserts that a feature works in pandas through a connection."""
 

@@ -30,7 +30,8 @@ def table_rows() -> dict[str, dict[str, str]]:
 
 def test_each_cell_is_what_its_test_says() -> None:
     expected = {
-        title: {client.title: client.cell(feature) for client in CLIENTS.values()} for feature, title in FEATURES.items()
+        title: {client.title: client.cell(feature) for client in CLIENTS.values()}
+        for feature, title in FEATURES.items()
     }
     assert table_rows() == expected
 

@@ -166,7 +166,8 @@ func pgxPrepared(ctx context.Context, q Questions, conn *pgx.Conn) (any, error) 
 	if err := results.Close(); err != nil {
 		return nil, err
 	}
-	return map[string]any{"rows": found, "parameters": described.ParamOIDs, "batched": batched}, conn.Deallocate(ctx, "again")
+	answer := map[string]any{"rows": found, "parameters": described.ParamOIDs, "batched": batched}
+	return answer, conn.Deallocate(ctx, "again")
 }
 
 // pgxParts reads a result twice: as the rows arrive, and by a cursor.

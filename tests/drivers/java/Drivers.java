@@ -406,7 +406,8 @@ public final class Drivers {
 
     private static Object copy(Connection connection) throws Exception {
         var text = new StringWriter();
-        long rows = connection.unwrap(PGConnection.class).getCopyAPI().copyOut(questions.get("copy").getAsString(), text);
+        String sql = questions.get("copy").getAsString();
+        long rows = connection.unwrap(PGConnection.class).getCopyAPI().copyOut(sql, text);
         return List.of(text.toString(), rows);
     }
 
@@ -527,8 +528,10 @@ public final class Drivers {
         DatabaseMetaData data = connection.getMetaData();
         Map<String, Object> found = new TreeMap<>();
         put(found, "product", () -> data.getDatabaseProductName());
-        put(found, "tables", () -> data.getTables(null, "public", "%", new String[] {"TABLE"}), "TABLE_NAME", "TABLE_TYPE");
-        put(found, "columns", () -> data.getColumns(null, "public", "kinds", "%"), "COLUMN_NAME", "TYPE_NAME", "NULLABLE");
+        put(found, "tables", () -> data.getTables(null, "public", "%", new String[] {"TABLE"}),
+                "TABLE_NAME", "TABLE_TYPE");
+        put(found, "columns", () -> data.getColumns(null, "public", "kinds", "%"),
+                "COLUMN_NAME", "TYPE_NAME", "NULLABLE");
         put(found, "schemas", () -> data.getSchemas(), "TABLE_SCHEM");
         put(found, "catalogs", () -> data.getCatalogs(), "TABLE_CAT");
         put(found, "table_types", () -> data.getTableTypes(), "TABLE_TYPE");
