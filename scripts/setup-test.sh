@@ -69,10 +69,14 @@ if [ ! -d "$java_drivers" ] && have javac && have mvn; then
   rm -rf "$jars"
   mkdir "$jars"
   grep -v '^#' "$drivers/java/jars.txt" | while read -r hash artifact; do
-    mvn -q -B -Dstyle.color=never dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" -Dmdep.overWriteReleases=true >&2
+    mvn -q -B dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" >"$jars.log" 2>&1 || {
+      cat "$jars.log" >&2
+      die "$artifact could not be fetched"
+    }
     jar=$jars/$(cut -d : -f 2,3 <<<"$artifact" | tr : -).jar
     sha256sum --quiet --check <<<"$hash  $jar" >&2 || die "$artifact is not what tests/drivers/java/jars.txt says"
   done
+  rm -f "$jars.log"
   mv "$jars" "$java_drivers"
 fi
 [ -d "$java_drivers" ] || say "no JDK with Maven: drivers of Java will not be tested"
