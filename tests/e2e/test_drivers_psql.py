@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import drivers
 import pytest
-from driver_matrix import CLIENTS, SETTINGS
+from driver_matrix import CLIENTS, INFORMATION, SETTINGS
 from strongback import TIMEOUT_S, Server
 
 TABLES = ["engine", "kinds", "lab", "many", "special"]
@@ -344,6 +344,31 @@ def test_settings_are_completed(psql: Psql) -> None:
     sql = "select name from pg_catalog.pg_settings where name like '{}%' order by name"
     assert "statement_timeout" in psql.rows(sql.format("statement_t"))[0]
     assert "search_path" in psql.rows(sql.format("search_p"))[0]
+
+
+@pytest.mark.xfail(strict=True, reason=INFORMATION)
+def test_the_information_schema_has_types_of_postgresql(psql: Psql) -> None:
+    sql = (
+        "select column_name, data_type, udt_name, is_nullable from information_schema.columns "
+        "where table_schema = 'public' and table_name = '{}' order by ordinal_position"
+    )
+    kinds = {name: (kind, udt) for name, kind, udt, _ in psql.rows(sql.format("kinds"))}
+    assert kinds["time"] == ("timestamp with time zone", "timestamptz")
+    assert [kinds[name][1] for name, _, _ in drivers.KINDS] == [kind for _, _, kind in drivers.KINDS]
+    assert [kinds[name][0] for name in ("flag", "a16", "a32", "a64", "b64", "single", "double", "note")] == [
+        "boolean",
+        "smallint",
+        "integer",
+        "bigint",
+        "numeric",
+        "real",
+        "double precision",
+        "text",
+    ]
+    arrays = {name: (kind, udt) for name, kind, udt, _ in psql.rows(sql.format("lab"))}
+    assert [arrays[name] for name, _, _ in drivers.ARRAYS if name != "number"] == [
+        ("ARRAY", kind) for name, _, kind in drivers.ARRAYS if name != "number"
+    ]
 
 
 def test_scripts_of_psql_use_results(psql: Psql) -> None:
