@@ -92,6 +92,10 @@ class Answers:
     def _prepared(self, value: Any) -> None:
         assert _numbers(value["rows"]) == drivers.EXPECTED_PREPARED
 
+    def _grows(self, value: Any) -> None:
+        # A time and six more columns of each table, and then one field, or two.
+        assert value == [8] * 8 + [9] * 4
+
     def _parts(self, value: Any) -> None:
         assert value
         for found in value:

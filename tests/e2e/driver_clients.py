@@ -7,6 +7,7 @@ import datetime
 import decimal
 import re
 import threading
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -337,6 +338,16 @@ class Asyncpg(Asker):
 
         self.run(read())
         return [iterated.value, fetched.value]
+
+    def grows(self) -> list[int]:
+        """Reads the same while the table gains a column. Returns the number of columns each time."""
+        found = []
+        for run in range(12):
+            if run in (0, 8):
+                lines = f"grows_asyncpg {'ab'[run // 8]}={run} {run + 1}"
+                urllib.request.urlopen(self.questions["write_url"], data=lines.encode()).close()
+            found.append(len(self.run(self.connection.fetchrow("select * from grows_asyncpg where time_ns > $1", 0))))
+        return found
 
     def copy(self) -> list[Any]:
         """Copies as text."""

@@ -22,6 +22,7 @@ FEATURES = {
     "limit": "`limit $1`",
     "modes": "other ways to run statements",
     "prepared": "a statement prepared once",
+    "grows": "prepared again when a table gains columns",
     "parts": "50,000 rows in parts",
     "copy": "`COPY TO STDOUT`",
     "errors": "SQLSTATE of errors",
@@ -55,6 +56,7 @@ class Client:
 
 LIMIT = "parameters of LIMIT are announced as text"
 DEFERRABLE = "[NOT] DEFERRABLE is a syntax error"
+GROWS = "the error about columns that changed names no routine, by which drivers know it"
 GIVEN = "columns do not have the types that follow from those of parameters, and intervals are not taken"
 UNLOCK = "pg_advisory_unlock_all() has no form without arguments"
 REFLECTION = "LIKE … ESCAPE takes no other character than the backslash, and pg_index has texts for arrays"
@@ -73,47 +75,59 @@ CLIENTS = {
     "psql": Client(
         title="psql",
         version="15.18",
-        absent=("given", "any", "modes", "reset"),
+        absent=("grows", "given", "any", "modes", "reset"),
         not_yet={"metadata": VISIBLE},
     ),
     "psycopg": Client(
         title="psycopg 3",
         version="3.3.9",
+        absent=("grows",),
         not_yet={"given": GIVEN, "errors": REFUSED, "transactions": DEFERRABLE},
     ),
     "psycopg2": Client(
         title="psycopg 2",
         version="2.9.13",
-        absent=("given", "modes", "prepared"),
+        absent=("grows", "given", "modes", "prepared"),
         not_yet={"transactions": DEFERRABLE},
     ),
     "asyncpg": Client(
         title="asyncpg",
         version="0.32.0",
         absent=("given", "modes"),
-        not_yet={"limit": LIMIT, "errors": REFUSED, "transactions": DEFERRABLE, "reset": UNLOCK},
+        not_yet={"grows": GROWS, "limit": LIMIT, "errors": REFUSED, "transactions": DEFERRABLE, "reset": UNLOCK},
     ),
     "sqlalchemy": Client(
         title="SQLAlchemy",
         version="2.1.9",
-        absent=("given", "prepared", "copy", "cancel"),
+        absent=("given", "prepared", "grows", "copy", "cancel"),
         not_yet={"errors": REFUSED, "transactions": DEFERRABLE, "metadata": REFLECTION},
     ),
     "pandas": Client(
         title="pandas",
         version="3.1.1",
-        absent=("columns", "given", "modes", "prepared", "copy", "cancel", "transactions", "reset", "metadata"),
+        absent=(
+            "grows",
+            "columns",
+            "given",
+            "modes",
+            "prepared",
+            "copy",
+            "cancel",
+            "transactions",
+            "reset",
+            "metadata",
+        ),
     ),
     "fdw": Client(
         title="postgres_fdw",
         version="15.18",
-        absent=("given", "modes", "copy", "reset"),
+        absent=("grows", "given", "modes", "copy", "reset"),
         not_yet={"arrays": ARRAY_COLUMNS, "errors": REFUSED},
     ),
     "pgjdbc": Client(
         title="pgjdbc",
         version="42.7.14",
-        not_yet={"given": GIVEN, "modes": UNTYPED_ARRAY, "errors": REFUSED, "metadata": METADATA},
+        not_yet={"grows": GROWS, "given": GIVEN, "modes": UNTYPED_ARRAY, "errors": REFUSED, "metadata": METADATA},
     ),
     "pgx": Client(
         title="pgx",
@@ -130,13 +144,13 @@ CLIENTS = {
     "pq": Client(
         title="lib/pq",
         version="1.12.3",
-        absent=("given", "copy", "metadata"),
+        absent=("grows", "given", "copy", "metadata"),
         not_yet={"limit": LIMIT, "modes": LIMIT, "errors": REFUSED},
     ),
     "node": Client(
         title="node-postgres",
         version="8.23.1",
-        absent=("given", "metadata"),
+        absent=("grows", "given", "metadata"),
         not_yet={
             "limit": LIMIT,
             "modes": LIMIT,
@@ -148,13 +162,13 @@ CLIENTS = {
     "adbc": Client(
         title="ADBC",
         version="1.11.0",
-        absent=("given", "modes", "copy", "transactions", "reset"),
+        absent=("grows", "given", "modes", "copy", "transactions", "reset"),
         not_yet={"arrays": TEXT_LISTS},
     ),
     "flight": Client(
         title="Flight SQL JDBC",
         version="18.3.0",
-        absent=("given", "modes", "copy", "transactions", "reset"),
+        absent=("grows", "given", "modes", "copy", "transactions", "reset"),
         not_yet={"arrays": TEXT_LISTS, "limit": LIMIT},
     ),
 }

@@ -258,7 +258,7 @@ ENDLESS_COUNT = "select count(*) from generate_series(1, 1000000000000) s(n)"
 COLUMNS = [
     (
         "select table_schema::text, table_name::text from information_schema.tables "
-        "where table_schema = $1 order by 1, 2",
+        "where table_schema = $1 and table_name not like 'grows%' order by 1, 2",
         [_argument("text", "public")],
         [["public", name] for name in ("engine", "kinds", "lab", "many", "special")],
     ),
@@ -299,6 +299,7 @@ def questions(server: Server) -> dict[str, Any]:
     return {
         "host": "127.0.0.1",
         "port": server.pg_port,
+        "write_url": f"{server.url}/api/v2/write?precision=ns",
         "flight_port": server.flight_port,
         "connect": _question(CONNECT),
         "columns": [_question(sql, arguments) for sql, arguments, _ in COLUMNS],

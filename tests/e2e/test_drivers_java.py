@@ -99,7 +99,8 @@ def test_flight_sql(answers: dict[str, Any], feature: str) -> None:
         return
     value = found.value(feature)
     assert value["product"] == "Strongback"
-    assert value["tables"] == [[name, "TABLE"] for name in ("engine", "kinds", "lab", "many", "special")]
+    tables = [row for row in value["tables"] if not row[0].startswith("grows")]
+    assert tables == [[name, "TABLE"] for name in ("engine", "kinds", "lab", "many", "special")]
     columns = {row[0]: row[1:] for row in value["columns"]}
     assert {name for name, _, _ in drivers.KINDS} <= set(columns)
     assert ["public"] in value["schemas"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import asyncpg
@@ -240,12 +240,17 @@ def reflected(url: sqlalchemy.URL) -> None:
     engine.dispose()
 
 
+def own(tables: Iterable[str]) -> list[str]:
+    """Returns the tables that drivers are asked about, without those that a test adds."""
+    return sorted(name for name in tables if not name.startswith("grows"))
+
+
 def same_reflection(connection: sqlalchemy.Connection) -> None:
     """Asserts what is reflected through a connection."""
     inspector = sqlalchemy.inspect(connection)
     assert inspector.default_schema_name == "public"
     assert {"public", "strongback"} <= set(inspector.get_schema_names())
-    assert sorted(inspector.get_table_names()) == ["engine", "kinds", "lab", "many", "special"]
+    assert own(inspector.get_table_names()) == ["engine", "kinds", "lab", "many", "special"]
     assert inspector.get_view_names() == []
     assert inspector.has_table("engine")
     assert not inspector.has_table("nothing")
@@ -278,7 +283,7 @@ def same_reflection(connection: sqlalchemy.Connection) -> None:
     assert inspector.get_sequence_names() == []
     metadata = sqlalchemy.MetaData()
     metadata.reflect(connection)
-    assert sorted(metadata.tables) == ["engine", "kinds", "lab", "many", "special"]
+    assert own(metadata.tables) == ["engine", "kinds", "lab", "many", "special"]
     engine = sqlalchemy.Table("engine", sqlalchemy.MetaData(), autoload_with=connection)
     assert isinstance(engine.c.time.type, sqlalchemy.DateTime)
     assert engine.c.time.type.timezone

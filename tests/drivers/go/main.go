@@ -28,6 +28,7 @@ type Questions struct {
 	Host       string     `json:"host"`
 	Port       int        `json:"port"`
 	FlightPort int        `json:"flight_port"`
+	WriteURL   string     `json:"write_url"`
 	Connect    Question   `json:"connect"`
 	Columns    []Question `json:"columns"`
 	Values     Question   `json:"values"`

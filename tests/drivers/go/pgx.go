@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +57,7 @@ func withPgx(q Questions) []Asked {
 		{"transactions", func() (any, error) { return pgxTransactions(ctx, q, conn) }},
 		{"reset", func() (any, error) { return pgxReset(ctx, address) }},
 		{"metadata", func() (any, error) { return pgxMetadata(ctx, conn) }},
+		{"grows", func() (any, error) { return pgxGrows(ctx, q, conn) }},
 	}
 	if failed != nil {
 		return []Asked{{"connect", func() (any, error) { return nil, failed }}}
@@ -201,6 +204,32 @@ func pgxParts(ctx context.Context, q Questions, conn *pgx.Conn) (any, error) {
 		}
 	}
 	return []Sum{streamed, fetched}, tx.Commit(ctx)
+}
+
+// pgxGrows reads the same while the table gains a column, and returns the number of columns each time. After the error
+// that tells of it, pgx prepares the statement again for the next run.
+func pgxGrows(ctx context.Context, q Questions, conn *pgx.Conn) (any, error) {
+	found := []int{}
+	for run := 0; run < 12; run++ {
+		if run == 0 || run == 8 {
+			line := fmt.Sprintf("grows_pgx %c=%d %d", "ab"[run/8], run, run+1)
+			answer, err := http.Post(q.WriteURL, "text/plain", strings.NewReader(line))
+			if err != nil {
+				return nil, err
+			}
+			answer.Body.Close()
+		}
+		question := Question{SQL: "select * from grows_pgx where time_ns > $1"}
+		rows, err := pgxRows(ctx, conn, question, int64(0))
+		if run == 8 && pgxState(err) == "0A000" {
+			rows, err = pgxRows(ctx, conn, question, int64(0))
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, len(rows.Types))
+	}
+	return found, nil
 }
 
 func pgxState(err error) string {

@@ -6,6 +6,11 @@ import com.google.gson.JsonParser;
 import java.io.InputStreamReader;
 import java.io.StringWriter;
 import java.math.BigDecimal;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.sql.Array;
 import java.sql.Connection;
@@ -73,6 +78,7 @@ public final class Drivers {
             features.put("copy", Drivers::copy);
             features.put("transactions", Drivers::transactions);
             features.put("reset", Drivers::reset);
+            features.put("grows", Drivers::grows);
         }
         Map<String, Object> answers = new TreeMap<>();
         for (var feature : features.entrySet()) {
@@ -246,6 +252,30 @@ public final class Drivers {
             }
         }
         return answers;
+    }
+
+    /** Reads the same while the table gains a column. Returns the number of columns each time. */
+    private static Object grows(Connection connection) throws Exception {
+        List<Integer> found = new ArrayList<>();
+        HttpClient http = HttpClient.newHttpClient();
+        String sql = "select * from grows_pgjdbc where time_ns > ?";
+        PreparedStatement statement = null;
+        for (int run = 0; run < 12; run++) {
+            if (run == 0 || run == 8) {
+                String line = "grows_pgjdbc " + (run == 0 ? "a" : "b") + "=" + run + " " + (run + 1);
+                http.send(HttpRequest.newBuilder(URI.create(questions.get("write_url").getAsString()))
+                        .POST(BodyPublishers.ofString(line)).build(), BodyHandlers.discarding());
+            }
+            if (statement == null) {
+                statement = connection.prepareStatement(sql);
+            }
+            statement.setLong(1, 0);
+            try (ResultSet result = statement.executeQuery()) {
+                result.next();
+                found.add(result.getMetaData().getColumnCount());
+            }
+        }
+        return found;
     }
 
     /** Asks with columns in binary from the first time on. */
