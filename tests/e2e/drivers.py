@@ -233,7 +233,7 @@ LIMIT = (
     [[4], [5], [6]],
 )
 PREPARED = "select n, p from many where n = $1"
-PREPARED_VALUES = [0, 7, ROWS - 1, *range(100, 140)]
+PREPARED_VALUES = [0, 7, ROWS - 1, *range(100, 112)]
 PARTS = "select n, p from many order by n"
 COPY = "copy (select time, stand, p, count, big, open, note from engine order by count limit 2) to stdout"
 COPIED = (

@@ -246,7 +246,7 @@ func pqCancel(ctx context.Context, q Questions, address string) (any, error) {
 	for rows.Next() {
 		cancel()
 	}
-	state := fmt.Sprint(rows.Err())
+	state := pqState(rows.Err())
 	if errors.Is(rows.Err(), context.Canceled) {
 		state = "canceled"
 	}
