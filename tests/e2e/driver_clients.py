@@ -52,6 +52,8 @@ def native(argument: dict[str, Any]) -> Any:
             return [drivers.at(us) for us in value]
         case "decimal":
             return decimal.Decimal(value)
+        case "date":
+            return datetime.date.fromisoformat(value)
         case "interval":
             return datetime.timedelta(microseconds=value)
     return value

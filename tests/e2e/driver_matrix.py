@@ -57,7 +57,7 @@ class Client:
 LIMIT = "parameters of LIMIT are announced as text"
 DEFERRABLE = "[NOT] DEFERRABLE is a syntax error"
 GROWS = "the error about columns that changed names no routine, by which drivers know it"
-GIVEN = "columns do not have the types that follow from those of parameters, and intervals are not taken"
+GIVEN = "columns do not have the types that follow from those of parameters; intervals and dates with zones fail"
 UNLOCK = "pg_advisory_unlock_all() has no form without arguments"
 REFLECTION = "LIKE … ESCAPE takes no other character than the backslash, and pg_index has texts for arrays"
 UNTYPED_ARRAY = "any(('{…}')) of a literal in brackets is not an array"

@@ -226,6 +226,13 @@ GIVEN: list[tuple[str, list[dict[str, Any]], list[str], list[list[Any]]]] = [
         ["int8"],
         [[20]],
     ),
+    ("select count(*) from engine where time >= $1", [_argument("date", "2025-10-09")], ["int8"], [[30]]),
+    (
+        "select count(*) from engine where time > now() - $1 * interval '1 day'",
+        [_argument("float", 50_000.5)],
+        ["int8"],
+        [[30]],
+    ),
 ]
 LIMIT = (
     "select count from engine order by count limit $1 offset $2",

@@ -14,6 +14,7 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.sql.Array;
 import java.sql.Connection;
+import java.sql.Date;
 import java.sql.DatabaseMetaData;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
@@ -145,6 +146,7 @@ public final class Drivers {
             case "float" -> statement.setObject(at, value.getAsDouble());
             case "bool" -> statement.setBoolean(at, value.getAsBoolean());
             case "decimal" -> statement.setBigDecimal(at, new BigDecimal(value.getAsString()));
+            case "date" -> statement.setDate(at, Date.valueOf(value.getAsString()));
             case "interval" -> statement.setObject(at, new PGInterval(0, 0, 0, 0, 0, value.getAsDouble() / 1e6));
             case "null" -> statement.setNull(at, Types.VARCHAR);
             case "time" -> {
