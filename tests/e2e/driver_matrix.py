@@ -54,11 +54,8 @@ class Client:
         return [pytest.param(f, marks=marks.get(f, []), id=f) for f in FEATURES if f not in self.absent]
 
 
-LIMIT = "parameters of LIMIT are announced as text"
-DEFERRABLE = "[NOT] DEFERRABLE is a syntax error"
-GROWS = "the error about columns that changed names no routine, by which drivers know it"
+QUOTED_LIMIT = "LIMIT takes no number in quotes, as the simple protocol of pgx writes it"
 GIVEN = "columns do not have the types that follow from those of parameters; intervals and dates with zones fail"
-UNLOCK = "pg_advisory_unlock_all() has no form without arguments"
 REFLECTION = "LIKE … ESCAPE takes no other character than the backslash, and pg_index has texts for arrays"
 UNTYPED_ARRAY = "any(('{…}')) of a literal in brackets is not an array"
 ARRAY_COLUMNS = "array columns are text in pg_attribute"
@@ -68,7 +65,6 @@ SETTINGS = "pg_settings has one row"
 INFORMATION = "information_schema.columns has the types of Arrow"
 REGTYPE = "texts are not cast to regtype"
 PREPARED = "pg_prepared_statements does not exist"
-REFUSED = "a write with parameters is 08P01, and not 25006"
 TEXT_LISTS = "lists of tags are not sent by Flight SQL"
 
 CLIENTS = {
@@ -82,25 +78,25 @@ CLIENTS = {
         title="psycopg 3",
         version="3.3.9",
         absent=("grows",),
-        not_yet={"given": GIVEN, "errors": REFUSED, "transactions": DEFERRABLE},
+        not_yet={
+            "given": GIVEN,
+        },
     ),
     "psycopg2": Client(
         title="psycopg 2",
         version="2.9.13",
         absent=("grows", "given", "modes", "prepared"),
-        not_yet={"transactions": DEFERRABLE},
     ),
     "asyncpg": Client(
         title="asyncpg",
         version="0.32.0",
         absent=("given", "modes"),
-        not_yet={"grows": GROWS, "limit": LIMIT, "errors": REFUSED, "transactions": DEFERRABLE, "reset": UNLOCK},
     ),
     "sqlalchemy": Client(
         title="SQLAlchemy",
         version="2.1.9",
         absent=("given", "prepared", "grows", "copy", "cancel"),
-        not_yet={"errors": REFUSED, "transactions": DEFERRABLE, "metadata": REFLECTION},
+        not_yet={"metadata": REFLECTION},
     ),
     "pandas": Client(
         title="pandas",
@@ -122,22 +118,21 @@ CLIENTS = {
         title="postgres_fdw",
         version="15.18",
         absent=("grows", "given", "modes", "copy", "reset"),
-        not_yet={"arrays": ARRAY_COLUMNS, "errors": REFUSED},
+        not_yet={
+            "arrays": ARRAY_COLUMNS,
+        },
     ),
     "pgjdbc": Client(
         title="pgjdbc",
         version="42.7.14",
-        not_yet={"grows": GROWS, "given": GIVEN, "modes": UNTYPED_ARRAY, "errors": REFUSED, "metadata": METADATA},
+        not_yet={"given": GIVEN, "modes": UNTYPED_ARRAY, "metadata": METADATA},
     ),
     "pgx": Client(
         title="pgx",
         version="5.13.0",
         absent=("given",),
         not_yet={
-            "limit": LIMIT,
-            "modes": LIMIT,
-            "errors": REFUSED,
-            "transactions": DEFERRABLE,
+            "modes": QUOTED_LIMIT,
             "metadata": REGTYPE,
         },
     ),
@@ -145,18 +140,13 @@ CLIENTS = {
         title="lib/pq",
         version="1.12.3",
         absent=("grows", "given", "copy", "metadata"),
-        not_yet={"limit": LIMIT, "modes": LIMIT, "errors": REFUSED},
     ),
     "node": Client(
         title="node-postgres",
         version="8.23.1",
         absent=("grows", "given", "metadata"),
         not_yet={
-            "limit": LIMIT,
-            "modes": LIMIT,
             "prepared": PREPARED,
-            "errors": REFUSED,
-            "transactions": DEFERRABLE,
         },
     ),
     "adbc": Client(
@@ -169,6 +159,8 @@ CLIENTS = {
         title="Flight SQL JDBC",
         version="18.3.0",
         absent=("grows", "given", "modes", "copy", "transactions", "reset"),
-        not_yet={"arrays": TEXT_LISTS, "limit": LIMIT},
+        not_yet={
+            "arrays": TEXT_LISTS,
+        },
     ),
 }
