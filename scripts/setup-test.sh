@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, cargo-deny. Each is
-# built once into the cache folder, under a name that holds its version.
+# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, database drivers, cargo-deny. Each
+# is built once into the cache folder, under a name that holds its version.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 "$root/scripts/setup-build.sh"
@@ -11,6 +11,16 @@ cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt >&2 || die "
 debian_package chromium chromium
 debian_package psql postgresql-client
 debian_package python3 python3 python3-venv
+
+# A PostgreSQL server, which reads foreign tables in one test. Its packages would start one for everybody. Without it
+# that test says that it was skipped.
+if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! have initdb && have apt-get; then
+  say "installing postgresql"
+  no_cluster=/etc/postgresql-common/createcluster.d/strongback.conf
+  as_root sh -c "mkdir -p ${no_cluster%/*} && echo 'create_main_cluster = false' >$no_cluster" &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends postgresql >&2 ||
+    say "PostgreSQL could not be installed: the test of postgres_fdw will be skipped"
+fi
 
 # Python: the clients the end-to-end tests write and read with.
 requirements=$root/tests/requirements.txt
@@ -41,6 +51,46 @@ if [ ! -x "$telegraf" ] && have go; then
   rmdir "$cache/telegraf-build"
 fi
 [ -x "$telegraf" ] || say "no Go compiler: the Telegraf test will be skipped"
+
+# Database drivers in other languages (tests/drivers), under names with a hash of what they are made of. Without a
+# language its tests say that they were skipped.
+drivers=$root/tests/drivers
+content() { cat "$@" | sha256sum | cut -c 1-12; }
+go_drivers=$cache/drivers-go-$(content "$drivers"/go/go.mod "$drivers"/go/go.sum "$drivers"/go/*.go)
+if [ ! -x "$go_drivers" ] && have go; then
+  say "drivers of Go (about a minute and a half): $go_drivers"
+  (cd "$drivers/go" && GOFLAGS=-buildvcs=false go build -ldflags='-s -w' -o "$go_drivers" .) >&2
+fi
+[ -x "$go_drivers" ] || say "no Go compiler: its drivers will not be tested"
+java_drivers=$cache/drivers-java-$(content "$drivers/java/jars.txt")
+if [ ! -d "$java_drivers" ] && have javac && have mvn; then
+  say "drivers of Java: $java_drivers"
+  jars=$cache/drivers-java-part
+  rm -rf "$jars"
+  mkdir "$jars"
+  grep -v '^#' "$drivers/java/jars.txt" | while read -r hash artifact; do
+    mvn -q -B dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" >"$jars.log" 2>&1 || {
+      cat "$jars.log" >&2
+      die "$artifact could not be fetched"
+    }
+    jar=$jars/$(cut -d : -f 2,3 <<<"$artifact" | tr : -).jar
+    sha256sum --quiet --check <<<"$hash  $jar" >&2 || die "$artifact is not what tests/drivers/java/jars.txt says"
+  done
+  rm -f "$jars.log"
+  mv "$jars" "$java_drivers"
+fi
+[ -d "$java_drivers" ] || say "no JDK with Maven: drivers of Java will not be tested"
+node_drivers=$cache/drivers-node-$(content "$drivers/node/package.json" "$drivers/node/package-lock.json")
+if [ ! -d "$node_drivers" ] && have npm; then
+  say "drivers of Node: $node_drivers"
+  modules=$cache/drivers-node-part
+  rm -rf "$modules"
+  mkdir "$modules"
+  cp "$drivers/node/package.json" "$drivers/node/package-lock.json" "$modules"
+  (cd "$modules" && npm ci --silent --no-audit --no-fund --ignore-scripts) >&2
+  mv "$modules" "$node_drivers"
+fi
+[ -d "$node_drivers" ] || say "no Node: its drivers will not be tested"
 
 # cargo-deny: licences of everything linked.
 deny_version=0.20.2

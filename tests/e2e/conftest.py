@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import pytest
 import strongback
 
+# So that their assertions show what differs.
+pytest.register_assert_rewrite("driver_checks")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def binary() -> str:
