@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{BooleanArray, Float64Array};
 use datafusion::arrow::datatypes::DataType;
-use strongback_store::SampleRuns;
+use strongback_store::{SampleCursor, SampleRuns};
 
 use crate::error::QueryError;
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::{Arguments, ChosenChannel};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
+
+/// NaNs before the start that are passed over to find the last sample.
+const NANS_MAX: usize = 10_000;
 
 /// Reads the arguments of `crossings`.
 pub(crate) fn crossings(arguments: &Arguments<'_>) -> Call {
@@ -97,8 +100,18 @@ impl Reader for CrossingsReader {
         }
         if self.runs.is_none() {
             let (id, index) = (channel.stream.id, channel.index);
-            // From the sample before a crossing at the start itself.
-            let from = self.span.start.saturating_sub(1);
+            // From the last sample before the start that is not NaN.
+            let mut from = self.span.start.saturating_sub(1);
+            for _ in 0..NANS_MAX {
+                self.opening.check()?;
+                let Some(runs) = self.opening.view.samples(id, index, from, from)? else { break };
+                match SampleCursor::new(runs)?.seek(from)?.before {
+                    Some((time, Some(value))) if value.as_f64().is_some_and(f64::is_nan) => {
+                        from = time.saturating_sub(1)
+                    }
+                    _ => break,
+                }
+            }
             self.runs = self.opening.view.samples(id, index, from, self.span.end)?;
         }
         let run = match &mut self.runs {
