@@ -21,6 +21,8 @@ from telemetry_model import Channel, Sample, Value, is_finite
 SECOND = 1_000_000_000
 MS = 1_000_000
 BEGIN = 1_760_000_000 * SECOND
+RESTART_IS_GAP = True
+"""Whether nothing is known from the last frame before a restart of a source up to the first frame after it."""
 RUN = "drive"
 """Name of the run that the MCAP file is imported into."""
 
@@ -33,11 +35,12 @@ ARROW = {"bool": pyarrow.bool_(), "string": pyarrow.string(), **FLOATS} | {
 
 @dataclasses.dataclass
 class Frame:
-    """A frame; `sequence` is its number if the source counts its frames."""
+    """A frame; `sequence` is its number if the source counts its frames, anew in each session."""
 
     time: int
     values: dict[str, Value]
     sequence: int | None = None
+    session: int = 0
 
 
 @dataclasses.dataclass
@@ -66,8 +69,11 @@ class Stream:
     @property
     def missing(self) -> int:
         """Returns the number of frames that are missing between the first and the newest."""
-        numbers = {frame.sequence for frame in self.frames if frame.sequence is not None}
-        return max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+        sessions: dict[int, set[int]] = {}
+        for frame in self.frames:
+            if frame.sequence is not None:
+                sessions.setdefault(frame.session, set()).add(frame.sequence)
+        return sum(max(numbers) - min(numbers) + 1 - len(numbers) for numbers in sessions.values())
 
     def add(self, frame: Frame) -> bool:
         """Adds a frame to those to send, unless the store may take it for one that it has."""
@@ -86,18 +92,23 @@ class Stream:
         self.frames += self.pending
         self.pending = []
 
-    def channels(self, numbers: dict[str, int]) -> list[Channel]:
-        """Returns the channels for the model. `numbers` has the number of the stream of each channel in the store."""
+    def channels(self, numbers: dict[str, tuple[int, int]]) -> list[Channel]:
+        """Returns the channels for the model. `numbers` has the numbers of stream and channel in the store by name."""
         in_time = sorted(range(len(self.frames)), key=lambda row: (self.frames[row].time, row))
         missing_after = set()
         for place, (row, following) in enumerate(zip(in_time, in_time[1:], strict=False)):
-            one, other = self.frames[row].sequence, self.frames[following].sequence
-            if one is not None and other is not None:
-                assert one < other, "the order of the sequence is that of time"
-                if other > one + 1:
+            one, other = self.frames[row], self.frames[following]
+            if one.sequence is None or other.sequence is None:
+                continue
+            if one.session != other.session:
+                if RESTART_IS_GAP:
                     missing_after.add(place)
+                continue
+            assert one.sequence < other.sequence, "the order of the sequence is that of time"
+            if other.sequence > one.sequence + 1:
+                missing_after.add(place)
         channels = []
-        for index, (column, kind) in enumerate(self.kinds.items()):
+        for column, kind in self.kinds.items():
             places = [place for place, row in enumerate(in_time) if column in self.frames[row].values]
             if not places:
                 continue
@@ -112,7 +123,7 @@ class Stream:
             ]
             name = self.name(column)
             channels.append(
-                Channel(name, kind, kind in FLOATS, numbers[name], index, found, frozenset(gaps), column in self.exact)
+                Channel(name, kind, kind in FLOATS, *numbers[name], found, frozenset(gaps), column in self.exact)
             )
         return channels
 
@@ -211,7 +222,7 @@ def line_streams() -> list[Stream]:
     return streams
 
 
-RUNS = {"fire-1": BEGIN + SECOND // 4, "fire-2": BEGIN + SECOND, "abort": BEGIN - SECOND}
+RUNS = {"fire-1": BEGIN + SECOND, "fire-2": BEGIN + SECOND // 4, "abort": BEGIN - SECOND}
 """Runs with their T-0."""
 
 
@@ -219,6 +230,8 @@ def run_streams() -> list[Stream]:
     """Returns streams that belong to runs, and one that belongs to none."""
     kinds = {"p": "f64", "n": "i64", "s": "string"}
     streams = [Stream("shot", {"bay": "a", "run": name}, kinds, frozenset({"p", "n"})) for name in ("fire-1", "fire-2")]
+    # Where a run has no channel of its own, that without a run counts.
+    streams.append(Stream("shot", {"bay": "a"}, {"n": "i64", "s": "string", "q": "f64"}, frozenset({"n", "q"})))
     return [*streams, Stream("room", {}, {"t": "f64", "lit": "bool"}, frozenset({"t"}))]
 
 
@@ -319,7 +332,13 @@ def numbered(
     rng: random.Random, stream: Stream, *, count: int, start: int, unit: int, period: int, absent: float
 ) -> None:
     """Generates numbered frames, of which some are lost, alone or in a row, and some come late."""
-    sequence = max((f.sequence for f in stream.frames if f.sequence is not None), default=99) + 1
+    session = max((f.session for f in stream.frames), default=0)
+    sequence = max((f.sequence or 0 for f in stream.frames if f.session == session), default=99) + 1
+    if stream.frames and rng.random() < 0.4:
+        # The source started again: no frame is known to be missing.
+        session, sequence = session + 1, rng.randrange(2)
+    elif stream.frames and rng.random() < 0.5:
+        sequence += rng.randrange(1, 4)
     time = max([start, *(f.time + unit for f in stream.frames)])
     frames: list[Frame] = []
     held: dict[str, Value] = {}
@@ -334,7 +353,7 @@ def numbered(
         if rng.random() < 0.12 and frames:
             sequence += rng.randrange(1, 4)
         if values:
-            frames.append(Frame(time, values, sequence))
+            frames.append(Frame(time, values, sequence, session))
             sequence += 1
             time += rng.randrange(0 if rng.random() < 0.1 else 1, 2 * period // unit + 1) * unit
     # Late ones fill what was taken for a gap, or a part of it.

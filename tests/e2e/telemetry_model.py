@@ -116,6 +116,11 @@ def number(value: Value | None) -> float | None:
     return None if value is None or isinstance(value, str) else float(value)
 
 
+def by_name(channels: list[Channel]) -> list[Channel]:
+    """Returns channels in the order of their names."""
+    return sorted(channels, key=lambda channel: channel.name)
+
+
 def typed(channel: Channel, value: Value | None) -> Any:
     """Returns a value of a channel as psycopg returns it."""
     return decimal.Decimal(int(value)) if channel.kind == "u64" and value is not None else value
@@ -166,12 +171,13 @@ def linear_at(channel: Channel, at: int, tolerance: int | None = None) -> float 
 
 
 class Piece(NamedTuple):
-    """A span of time with the values at its start and its end."""
+    """A span of time with the values at its start and its end, and the magnitude that they are rounded from."""
 
     start: int
     end: int
     first: Fraction
     last: Fraction
+    size: Fraction
 
 
 def known_pieces(channel: Channel, start: int, end: int) -> list[Piece]:
@@ -182,9 +188,11 @@ def known_pieces(channel: Channel, start: int, end: int) -> list[Piece]:
         if left >= right or not is_finite(before.value):
             continue
         if not channel.is_linear:
-            pieces.append(Piece(left, right, Fraction(before.value), Fraction(before.value)))
+            value = Fraction(before.value)
+            pieces.append(Piece(left, right, value, value, abs(value)))
         elif is_finite(after.value):
-            pieces.append(Piece(left, right, on_line(before, after, left), on_line(before, after, right)))
+            size = max(abs(Fraction(before.value)), abs(Fraction(after.value)))
+            pieces.append(Piece(left, right, on_line(before, after, left), on_line(before, after, right), size))
     return pieces
 
 
@@ -199,7 +207,7 @@ def integral(channel: Channel, start: int, end: int) -> Near | None:
     if not pieces:
         return None
     total = sum((p.end - p.start) * (p.first + p.last) / 2 for p in pieces)
-    size = sum((p.end - p.start) * (abs(p.first) + abs(p.last)) / 2 for p in pieces)
+    size = sum((p.end - p.start) * p.size for p in pieces)
     return Near(Fraction(total, SECOND), Fraction(size, SECOND), channel.is_exact and not channel.is_linear)
 
 
@@ -290,7 +298,7 @@ def resample(
     channels: list[Channel], start: int, end: int, step: int, method: str, tolerance: int | None = None
 ) -> list[Row]:
     """Returns the rows of `resample`."""
-    read = [channel for channel in channels if channel.is_number or method not in CALCULATES]
+    read = [channel for channel in by_name(channels) if channel.is_number or method not in CALCULATES]
     return [
         {"time_ns": at, **{c.name: cell(c, at, min(at + step, end), step, method, tolerance) for c in read}}
         for at in range(start, end, step)
@@ -326,15 +334,16 @@ def resample_runs(
     tolerance: int | None = None,
 ) -> list[Row]:
     """Returns the rows of `resample_runs`; `start` and `end` count from T-0."""
-    names = {without_run(c.name) for c in channels if tags_of(c.name).get("run") in (None, *(r.name for r in runs))}
+    named = (None, *(run.name for run in runs))
+    used = [c for c in channels if tags_of(c.name).get("run") in named and (c.is_number or method not in CALCULATES)]
+    names = sorted({without_run(channel.name) for channel in used})
     rows = []
-    for run in sorted(runs):
-        read = [channel for channel in channels if tags_of(channel.name).get("run") in (None, run.name)]
-        for row in resample(read, run.t0 + start, run.t0 + end, step, method, tolerance):
-            at = row.pop("time_ns")
-            cells: Row = dict.fromkeys(names, 0 if method == "count" else None)
-            cells |= {without_run(name): value for name, value in row.items()}
-            rows.append({"run": run.name, "run_time_ns": at - run.t0, "time_ns": at, **cells})
+    for run in sorted(runs, key=lambda run: run.t0):
+        # A channel of the run itself comes before one of no run.
+        own = {without_run(c.name): c for tag in (None, run.name) for c in used if tags_of(c.name).get("run") == tag}
+        for row in resample(list(own.values()), run.t0 + start, run.t0 + end, step, method, tolerance):
+            cells = {name: row[own[name].name] if name in own else None for name in names}
+            rows.append({"run": run.name, "run_time_ns": row["time_ns"] - run.t0, "time_ns": row["time_ns"], **cells})
     return rows
 
 
@@ -346,33 +355,42 @@ def asof(
     rows = []
     for time, stream, row in frames:
         cells: Row = {"time_ns": time}
-        for channel in channels:
+        for channel in by_name(channels):
             own = [s.value for s in channel.samples if channel.stream == stream and s.row == row]
             cells[channel.name] = typed(channel, own[0]) if own else None
-        for other in others:
-            cells[other.name] = typed(other, value_at(other, time, tolerance))
+        for other in by_name(others):
+            if other.name not in cells:
+                cells[other.name] = typed(other, value_at(other, time, tolerance))
         rows.append(cells)
     return rows
 
 
+def point(channel: Channel, before: Sample, after: Sample, at: int) -> tuple[int, Any, Fraction]:
+    """Returns the point on the line between two samples, with its time and magnitude."""
+    size = max(abs(Fraction(before.value)), abs(Fraction(after.value)))
+    # It is rounded to the type of the channel.
+    return at, on_line(before, after, at), size * 2**29 if channel.kind == "f32" else size
+
+
 def brought(channel: Channel, start: int) -> list[tuple[int, Any, Fraction]]:
     """Returns the value that a channel brings to the start of a piece, with its time and magnitude."""
-    if not channel.is_linear:
-        value = value_at(channel, start)
-        return [] if value is None or any(s.time == start for s in channel.samples) else [(start, value, Fraction(0))]
-    return [
-        (start, on_line(before, after, start), max(abs(Fraction(before.value)), abs(Fraction(after.value))))
-        for before, after in channel.pairs()
-        if before.time < start < after.time and is_finite(before.value) and is_finite(after.value)
-    ]
+    index = channel.newest(start)
+    if index is None or index + 1 == len(channel.samples) or index in channel.gaps:
+        return []
+    before, after = channel.samples[index], channel.samples[index + 1]
+    if before.time == start:
+        return []
+    if channel.is_linear and is_finite(before.value) and is_finite(after.value):
+        return [point(channel, before, after, start)]
+    return [(start, before.value, Fraction(0))]
 
 
 def reached(channel: Channel, end: int) -> list[tuple[int, Any, Fraction]]:
     """Returns the value that a channel reaches at the end of a piece, with its time and magnitude."""
     return [
-        (end, on_line(before, after, end), max(abs(Fraction(before.value)), abs(Fraction(after.value))))
+        point(channel, before, after, end)
         for before, after in channel.pairs()
-        if channel.is_linear and before.time < end <= after.time and is_finite(before.value) and is_finite(after.value)
+        if channel.is_linear and before.time < end < after.time and is_finite(before.value) and is_finite(after.value)
     ]
 
 
@@ -400,7 +418,7 @@ def extreme_of(candidates: list[tuple[int, Any, Fraction]], choose: Callable[...
 def summary(channels: list[Channel], start: int, end: int, step: int | None = None) -> list[Row]:
     """Returns the rows of `summary`."""
     rows = []
-    for channel in sorted((c for c in channels if c.is_number), key=lambda c: c.name):
+    for channel in [c for c in by_name(channels) if c.is_number]:
         for at in [start] if step is None else range(start, end, step):
             until = end if step is None else min(at + step, end)
             inside = channel.within(at, until)
@@ -438,43 +456,62 @@ class Span(NamedTuple):
     start: int
     end: int
     value: Any
+    is_lost: bool = False
+    """Whether it ends with its last sample because frames are missing after it."""
+
+
+def is_same(one: Value, other: Value) -> bool:
+    """Returns whether two values are equal; NaN equals NaN."""
+    return one == other or is_nan(one) and is_nan(other)
+
+
+def counting(channel: Channel) -> Iterator[tuple[int, Sample]]:
+    """Returns the samples that count from their time on, with their indices: the last ones of each time."""
+    for index, sample in enumerate(channel.samples):
+        if index + 1 == len(channel.samples) or channel.samples[index + 1].time > sample.time:
+            yield index, sample
 
 
 def spans_of(channel: Channel) -> list[Span]:
-    """Returns the spans in which a channel kept its value, from its first sample on."""
-    if channel.is_linear:
-        return [
-            Span(before.time, after.time, before.value) for before, after in channel.pairs() if before.time < after.time
-        ]
+    """Returns the spans in which a channel kept its value, from its first sample on.
+
+    A sample that stands alone before missing frames has a span without length.
+    """
     spans: list[Span] = []
-    for index, sample in enumerate(channel.samples):
+    for index, sample in counting(channel):
         following = channel.samples[index + 1].time if index + 1 < len(channel.samples) else EVER
-        if following == sample.time:
-            continue
-        end = sample.time if index in channel.gaps else following
-        if spans and spans[-1].end == sample.time and spans[-1].value == sample.value:
-            spans[-1] = Span(spans[-1].start, end, sample.value)
+        is_lost = index in channel.gaps
+        end = sample.time if is_lost else following
+        if spans and spans[-1].end == sample.time and is_same(spans[-1].value, sample.value):
+            spans[-1] = Span(spans[-1].start, end, spans[-1].value, is_lost)
         else:
-            spans.append(Span(sample.time, end, sample.value))
-    return [span for span in spans if span.start < span.end]
+            spans.append(Span(sample.time, end, sample.value, is_lost))
+    return spans
+
+
+def is_within(span: Span, start: int, end: int) -> bool:
+    """Returns whether a span has a part, or the last instant before missing frames, from `start` up to `end`."""
+    return span.start < end and (span.end > start or span.is_lost and span.end == start)
 
 
 def states(channels: list[Channel], start: int, end: int) -> list[Row]:
     """Returns the rows of `states`."""
     rows = []
-    for channel in sorted(channels, key=lambda c: c.name):
+    for channel in by_name(channels):
         is_newest = not any(sample.time >= end for sample in channel.samples)
         for span in spans_of(channel):
-            left, right = max(span.start, start), min(span.end, end)
-            if left < right:
+            if is_within(span, start, end):
+                left, right = max(span.start, start), min(span.end, end)
+                # 0 equals -0, and either may stand for both.
+                value = Equal(0.0) if isinstance(span.value, float) and span.value == 0 else span.value
                 rows.append(
                     {
                         "channel": channel.name,
                         "from_time_ns": left,
                         "to_time_ns": right,
                         "duration_ns": right - left,
-                        "value": span.value,
-                        "number": number(span.value),
+                        "value": value,
+                        "number": value if isinstance(value, Equal) else number(value),
                         "open": span.end == EVER and is_newest,
                     }
                 )
@@ -493,15 +530,15 @@ def intervals(
     spans: list[Span] = []
     for at, following in zip(instants, [*instants[1:], end], strict=True):
         values = {channel.name: value_at(channel, at) for channel in read}
-        # In a gap that begins with the sample at this instant, nothing is known from it on.
-        is_known = not any(channel.newest(at) in channel.gaps for channel in read)
-        if None in values.values() or not is_known or not condition(values):
+        if None in values.values() or not condition(values):
             continue
+        # In a gap that begins with the sample at this instant, nothing is known from it on.
+        until = at if any(channel.newest(at) in channel.gaps for channel in read) else following
         if spans and spans[-1].end == at:
-            spans[-1] = Span(spans[-1].start, following, None)
+            spans[-1] = Span(spans[-1].start, until, None)
         else:
-            spans.append(Span(at, following, None))
-    is_newest = not any(time >= end for time in frames)
+            spans.append(Span(at, until, None))
+    is_newest = not any(sample.time >= end for channel in read for sample in channel.samples)
     return [
         {
             "from_time_ns": span.start,
@@ -526,21 +563,22 @@ def crossing_time(channel: Channel, before: Sample, after: Sample, level: float,
 def crossings(channels: list[Channel], level: float, start: int, end: int) -> list[Row]:
     """Returns the rows of `crossings`."""
     rows = []
-    for channel in sorted((c for c in channels if c.is_number), key=lambda c: c.name):
+    for channel in [c for c in by_name(channels) if c.is_number]:
         before: Sample | None = None
         is_neighbour = True
-        for index, sample in enumerate(channel.samples):
+        every = enumerate(channel.samples) if channel.is_linear else counting(channel)
+        for index, sample in every:
             if is_nan(sample.value):
                 is_neighbour = False
             else:
-                if before is not None and (before.value >= level) != (sample.value >= level):
+                if before is not None and (float(before.value) >= level) != (float(sample.value) >= level):
                     times = crossing_time(channel, before, sample, level, is_neighbour)
                     if start <= times[0] < end:
                         rows.append(
                             {
                                 "channel": channel.name,
                                 "time_ns": times[0] if len(times) == 1 else OneOf(frozenset(times)),
-                                "rising": sample.value >= level,
+                                "rising": float(sample.value) >= level,
                                 "before": number(before.value),
                                 "after": number(sample.value),
                             }
@@ -560,8 +598,8 @@ def histogram(
     def add(channel: Channel, bin: int, low: Any, high: Any, count: int) -> None:
         rows.append({"channel": channel.name, "bin": bin, "low": low, "high": high, "count": count})
 
-    for channel in sorted((c for c in channels if c.is_number), key=lambda c: c.name):
-        values = [s.value for s in channel.within(start, end) if not is_nan(s.value)]
+    for channel in [c for c in by_name(channels) if c.is_number]:
+        values = [float(s.value) for s in channel.within(start, end) if not is_nan(s.value)]
         finite = [Fraction(value) for value in values if is_finite(value)]
         if low is not None and high is not None:
             least, greatest = Fraction(low), Fraction(high)
@@ -607,7 +645,7 @@ def spectrum(channels: list[Channel], start: int, end: int, step: int, segment: 
     rows = []
     window = 0.5 - 0.5 * numpy.cos(2 * numpy.pi * numpy.arange(segment) / segment)
     rate_hz = SECOND / step
-    for channel in sorted((c for c in channels if c.is_number), key=lambda c: c.name):
+    for channel in [c for c in by_name(channels) if c.is_number]:
         grid = [linear_at(channel, at) for at in range(start, end, step)]
         values = [float(v.exact) if isinstance(v, Near) else v for v in grid]
         densities = []
@@ -621,12 +659,14 @@ def spectrum(channels: list[Channel], start: int, end: int, step: int, segment: 
             densities.append(density)
         if densities:
             average = numpy.mean(densities, axis=0)
+            # Also where a constant part cancels out.
+            scale = max(value**2 for value in values if value is not None and math.isfinite(value)) * segment / rate_hz
             for index, density in enumerate(average):
                 rows.append(
                     {
                         "channel": channel.name,
                         "frequency": Close(index * rate_hz / segment, 0.0),
-                        "density": Close(float(density), float(average.max())),
+                        "density": Close(float(density), scale),
                         "segments": len(densities),
                     }
                 )

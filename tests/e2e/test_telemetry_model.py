@@ -129,6 +129,7 @@ def test_states_join_what_is_equal() -> None:
     rows = model.states([of], 5, 50)
     assert [(row["from_time_ns"], row["to_time_ns"], row["value"], row["open"]) for row in rows] == [
         (5, 30, 1, False),
+        (30, 30, 2, False),
         (40, 50, 2, True),
     ]
     assert not model.states([of], 5, 35)[-1]["open"]
