@@ -6,11 +6,12 @@ import collections
 import dataclasses
 import datetime
 import decimal
+import itertools
 import math
 import pathlib
 import random
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import telemetry_data as data
@@ -242,9 +243,9 @@ class Calls:
     def __init__(self, world: World, rng: random.Random) -> None:
         self.world = world
         self.rng = rng
+        self.methods = itertools.cycle(rng.sample(model.METHODS, len(model.METHODS)))
         times = [sample.time for channel in world.channels for sample in channel.samples]
         self.first, self.last = min(times), max(times)
-        self.times = sorted(set(times))
 
     def channels(self, *, numbers: bool = False) -> tuple[str, list[Channel]]:
         """Returns a pattern and the channels that it matches."""
@@ -257,23 +258,26 @@ class Calls:
             if any(channel.is_number for channel in found) or found and not numbers:
                 return pattern, found
 
-    def instant(self) -> int:
+    def instant(self, channels: list[Channel]) -> int:
         """Returns an instant: that of a sample, near one, or on a round time; also before and after all data."""
         choice = self.rng.random()
-        if choice < 0.4:
-            return self.rng.choice(self.times)
+        samples = self.rng.choice(channels).samples
         if choice < 0.5:
-            return self.rng.choice(self.times) + self.rng.choice([-1, 1])
+            return self.rng.choice(samples).time
         if choice < 0.6:
+            return self.rng.choice(samples).time + self.rng.choice([-1, 1])
+        if choice < 0.65:
             return self.rng.choice([self.first - SECOND, self.last + SECOND, self.first, self.last, self.last + 1])
         unit = self.rng.choice([1, 1_000, MS, 100 * MS, SECOND])
-        return self.rng.randrange(self.first - SECOND, self.last + SECOND) // unit * unit
+        return self.rng.randrange(samples[0].time - 100 * MS, samples[-1].time + 100 * MS) // unit * unit
 
-    def range(self) -> tuple[int, int]:
-        """Returns a span."""
+    def range(self, channels: list[Channel]) -> tuple[int, int]:
+        """Returns a span that has to do with some channels."""
         while True:
-            start = self.instant()
-            end = self.instant() if self.rng.random() < 0.6 else start + self.rng.choice([1, MS, 20 * MS, 300 * MS])
+            start = self.instant(channels)
+            end = start + self.rng.choice([1, MS, 20 * MS, 300 * MS])
+            if self.rng.random() < 0.7:
+                end = self.instant(channels)
             if start < end:
                 return start, end
 
@@ -288,22 +292,20 @@ class Calls:
         unit = self.rng.choice([1_000, MS, 10 * MS])
         return (least // unit + self.rng.randrange(1, 20)) * unit
 
-    def tolerance(self, channels: list[Channel], instants: list[int]) -> int:
-        """Returns a tolerance: often exactly the age of a sample."""
-        channel = self.rng.choice(channels)
-        if self.rng.random() < 0.6:
-            at = self.rng.choice(instants)
-            index = channel.newest(at)
-            if index is not None:
-                return max(0, at - channel.samples[index].time + self.rng.choice([0, 0, -1, 1]))
-        if self.rng.random() < 0.5 and len(channel.samples) > 1:
-            place = self.rng.randrange(len(channel.samples) - 1)
-            return channel.samples[place + 1].time - channel.samples[place].time
-        return self.rng.choice([0, 1, MS, 30 * MS, SECOND])
+    def tolerance(self, channels: list[Channel], instants: Sequence[int], *, is_between: bool = False) -> int:
+        """Returns a tolerance: often exactly the age of a sample, or the time between two around an instant."""
+        channel, at = self.rng.choice(channels), self.rng.choice(instants)
+        index = channel.newest(at)
+        if index is None or self.rng.random() < 0.2:
+            return self.rng.choice([0, 1, MS, 30 * MS, SECOND])
+        near = self.rng.choice([0, 0, 0, -1, 1])
+        if is_between and index + 1 < len(channel.samples):
+            return max(0, channel.samples[index + 1].time - channel.samples[index].time + near)
+        return max(0, at - channel.samples[index].time + near)
 
     def samples(self) -> Call:
         pattern, channels = self.channels()
-        start, end = self.range()
+        start, end = self.range(channels)
         arguments = Arguments(self.rng)
         arguments.text(pattern)
         arguments.time(start)
@@ -311,9 +313,9 @@ class Calls:
         return Call("samples", arguments.sql, arguments.parameters, model.samples(channels, start, end))
 
     def resample(self) -> Call:
-        method = self.rng.choice(model.METHODS)
+        method = next(self.methods)
         pattern, channels = self.channels(numbers=method in model.CALCULATES)
-        start, end = self.range()
+        start, end = self.range(channels)
         step = self.step(start, end)
         arguments = Arguments(self.rng)
         arguments.text(pattern, is_constant=True)
@@ -323,7 +325,7 @@ class Calls:
         arguments.text(method, is_constant=True)
         tolerance = None
         if method in model.TOLERANT and self.rng.random() < 0.5:
-            tolerance = self.tolerance(channels, list(range(start, end, step)))
+            tolerance = self.tolerance(channels, range(start, end, step), is_between=method == "linear")
             arguments.span(tolerance)
         expected = model.resample(channels, start, end, step, method, tolerance)
         return Call("resample", arguments.sql, arguments.parameters, expected)
@@ -370,7 +372,7 @@ class Calls:
             other, others = self.channels()
             if {channel.name for channel in others} - {channel.name for channel in channels}:
                 break
-        start, end = self.range()
+        start, end = self.range(self.rng.choice([channels, others]))
         arguments = Arguments(self.rng)
         arguments.text(pattern, is_constant=True)
         arguments.text(other, is_constant=True)
@@ -385,7 +387,7 @@ class Calls:
 
     def summary(self) -> Call:
         pattern, channels = self.channels(numbers=True)
-        start, end = self.range()
+        start, end = self.range(channels)
         arguments = Arguments(self.rng)
         arguments.text(pattern)
         arguments.time(start)
@@ -398,7 +400,7 @@ class Calls:
 
     def states(self) -> Call:
         pattern, channels = self.channels()
-        start, end = self.range()
+        start, end = self.range(channels)
         arguments = Arguments(self.rng)
         arguments.text(pattern)
         arguments.time(start)
@@ -414,7 +416,7 @@ class Calls:
 
     def crossings(self) -> Call:
         pattern, channels = self.channels(numbers=True)
-        start, end = self.range()
+        start, end = self.range(channels)
         level = self.level(channels)
         arguments = Arguments(self.rng)
         arguments.text(pattern)
@@ -425,7 +427,7 @@ class Calls:
 
     def histogram(self) -> Call:
         pattern, channels = self.channels(numbers=True)
-        start, end = self.range()
+        start, end = self.range(channels)
         bins = self.rng.choice([1, 2, 4, 7, 16, 30])
         arguments = Arguments(self.rng)
         arguments.text(pattern)
@@ -452,7 +454,7 @@ class Calls:
 
     def correlation(self) -> Call:
         channel, other = self.one(), self.one()
-        start, end = self.range()
+        start, end = self.range([channel, other])
         step = self.step(start, end)
         lag_max = self.rng.choice([0, step - 1, step, 3 * step, 5 * step + 1])
         arguments = Arguments(self.rng)
@@ -467,7 +469,7 @@ class Calls:
 
     def spectrum(self) -> Call:
         channel = self.one()
-        start, end = self.range()
+        start, end = self.range([channel])
         if self.rng.random() < 0.8:
             # Within the samples, so that segments are complete.
             start = channel.samples[self.rng.randrange(len(channel.samples) // 2)].time + self.rng.choice([0, 1, MS])
@@ -504,12 +506,12 @@ class Calls:
         sql = f" {joined} ".join(part[1] for part in parts)
         names = {part[0] for part in parts}
         together = all if joined == "and" else any
-        start, end = self.range()
+        channels = [channel for channel in self.world.channels if channel.name in names]
+        start, end = self.range(channels)
         arguments = Arguments(self.rng)
         arguments.text(sql)
         arguments.time(start)
         arguments.time(end)
-        channels = [channel for channel in self.world.channels if channel.name in names]
         expected = model.intervals(
             lambda values: together(means(values[name]) for name, _, means in parts),
             names,
