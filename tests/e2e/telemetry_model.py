@@ -407,8 +407,11 @@ def extreme_of(candidates: list[tuple[int, Any, Fraction]], choose: Callable[...
     chosen = Near(value, size) if isinstance(value, Fraction) else Equal(float(value))
     if not is_finite(best):
         return chosen, first
+    least = Fraction(1, 2**1070)
     near = [
-        of for of in values if is_finite(of[1]) and abs(Fraction(of[1]) - Fraction(best)) <= 4 * ULP * max(of[2], size)
+        (time, value, of)
+        for time, value, of in values
+        if is_finite(value) and abs(Fraction(value) - Fraction(best)) <= 4 * ULP * max(of, size) + least
     ]
     # Only points on a line are rounded.
     times = {time for time, _, _ in near} if any(of[2] for of in near) else {first}

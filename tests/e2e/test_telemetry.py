@@ -18,7 +18,7 @@ from telemetry_model import Near, Row
 SECOND, MS = data.SECOND, data.MS
 FIRST_SEED = int(os.environ.get("STRONGBACK_TELEMETRY_SEED", "1"))
 SEEDS = int(os.environ.get("STRONGBACK_TELEMETRY_SEEDS", "2"))
-CALLS = int(os.environ.get("STRONGBACK_TELEMETRY_CALLS", "10"))
+CALLS = int(os.environ.get("STRONGBACK_TELEMETRY_CALLS", "8"))
 """Calls of each function, in each of the three states of the data."""
 
 
