@@ -183,6 +183,14 @@ impl ColumnValues {
         self.len() == 0
     }
 
+    /// Returns the size of all texts and arrays in bytes.
+    pub fn varying_bytes(&self) -> usize {
+        match self {
+            ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+
     /// Returns the value of a row, whatever the state of its cell.
     pub fn value(&self, row: usize) -> Value<'_> {
         match self {
@@ -362,11 +370,7 @@ impl Batch {
 
     /// Returns the size of all texts and arrays in bytes.
     pub fn varying_bytes(&self) -> usize {
-        let of_column = |values: &ColumnValues| match values {
-            ColumnValues::String { bytes, .. } | ColumnValues::Array { bytes, .. } => bytes.len(),
-            _ => 0,
-        };
-        self.columns.iter().map(|column| of_column(&column.values)).sum()
+        self.columns.iter().map(|column| column.values.varying_bytes()).sum()
     }
 
     /// Returns the `time` of every frame.

@@ -67,14 +67,6 @@ impl SampleRun {
         }
     }
 
-    /// Returns the row of a sample in its stream.
-    pub fn row(&self, at: usize) -> u64 {
-        match &self.0 {
-            Form::Batch { batch, first, kept, .. } => batch.rows[Self::batch_row(*first, kept, at)],
-            Form::Points(points) => points[at].row,
-        }
-    }
-
     /// Returns the value of a sample; `None` if the value is unknown from here on.
     pub fn value(&self, at: usize) -> Option<Value<'_>> {
         match &self.0 {
@@ -146,14 +138,6 @@ impl SampleRuns {
     pub fn ends_with_gap(&self) -> bool {
         self.0.ends_with_gap()
     }
-
-    /// Returns the `time` of the newest row read in which a frame had the channel, also if it was unchanged.
-    ///
-    /// # Errors
-    /// As for a scan.
-    pub fn offered_to(&mut self) -> Result<Option<i64>, ScanError> {
-        self.0.offered_to()
-    }
 }
 
 /// Sample of a channel: its `time`, and its value unless that is unknown.
@@ -205,11 +189,6 @@ impl SampleCursor {
     pub fn new(mut runs: SampleRuns) -> Result<SampleCursor, ScanError> {
         let run = runs.next_run()?;
         Ok(SampleCursor { runs, run, at: 0, before: None })
-    }
-
-    /// Returns the channel as it was when reading began.
-    pub fn channel(&self) -> &Channel {
-        self.runs.channel()
     }
 
     /// Returns the samples on both sides of an instant, which must not be before the one of the last call.
