@@ -8,8 +8,8 @@
 //!             └> state, export ───────┴> server
 //! ```
 //!
-//! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `telemetry`, table functions such as `resample`; `pg`, a session per
-//! connection; `flight`, record batches over gRPC.
+//! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `telemetry`, table
+//! functions such as `resample`; `pg`, a session per connection; `flight`, record batches over gRPC.
 //!
 //! Invariants:
 //! - No statement writes: those that would are rejected before planning, and again after it. Rows that clients send

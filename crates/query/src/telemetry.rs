@@ -19,7 +19,6 @@ mod spans;
 mod summary;
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -86,20 +85,6 @@ impl Function {
     pub(crate) fn name(self) -> &'static str {
         self.usage().split_once('(').map_or("", |(name, _)| name)
     }
-
-    fn arguments(self) -> RangeInclusive<usize> {
-        match self {
-            Function::Samples | Function::States | Function::Intervals => 3..=3,
-            Function::Resample => 5..=6,
-            Function::ResampleRuns => 6..=7,
-            Function::Asof => 4..=5,
-            Function::Summary => 3..=4,
-            Function::Crossings => 4..=4,
-            Function::Histogram => 4..=6,
-            Function::Correlation => 6..=6,
-            Function::Spectrum => 4..=5,
-        }
-    }
 }
 
 /// Returns the type with which a parameter of a function is announced, if it is one of these.
@@ -133,7 +118,7 @@ impl fmt::Debug for TelemetryFunction {
 
 impl TelemetryFunction {
     fn call(&self, args: &TableFunctionArgs) -> Result<Call, QueryError> {
-        let arguments = Arguments::new(self.function.usage(), args.exprs(), self.function.arguments(), &self.store)?;
+        let arguments = Arguments::new(self.function.usage(), args.exprs(), &self.store)?;
         let call = match self.function {
             Function::Samples => frames::samples(&arguments),
             Function::Resample => grid::resample(&arguments)?,

@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Expr;
 use strongback_store::{
-    Channel, ChannelIndex, ChannelType, Interpolation, Pattern, Store, Stream, StreamKey, matching_data,
+    Channel, ChannelIndex, ChannelType, Interpolation, Pattern, Store, Stream, StreamKey, View, matching_data,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -59,6 +59,21 @@ pub(crate) fn invalid(message: impl Into<String>) -> QueryError {
     QueryError::new(sqlstate::INVALID_PARAMETER, message)
 }
 
+/// Replaces the error for an argument that decides on the columns and is NULL, as a parameter without a value is.
+pub(crate) fn must_be_written(error: QueryError, names: &str, function: &str) -> QueryError {
+    if error.sqlstate != sqlstate::NULL_NOT_ALLOWED {
+        return error;
+    }
+    let message = format!("{names} of {function} decide on its columns, so they cannot be NULL or parameters");
+    QueryError::new(sqlstate::INDETERMINATE_DATATYPE, message).with_hint("Write them into the statement.")
+}
+
+/// Returns the names of the arguments of a function.
+fn names(usage: &str) -> impl Iterator<Item = &str> {
+    let names = usage.split_once('(').map_or("", |(_, names)| names);
+    names.split([',', '[', ']', ')', ' ']).filter(|name| !name.is_empty())
+}
+
 /// Arguments of one call.
 pub(crate) struct Arguments<'a> {
     usage: &'static str,
@@ -67,17 +82,14 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Checks the number of arguments. `usage` is the call with the names of its arguments.
+    /// Checks the number of arguments. `usage` is the call with the names of its arguments, of which those after the
+    /// first square bracket may be left out.
     ///
     /// # Errors
     /// If there are too few or too many.
-    pub(crate) fn new(
-        usage: &'static str,
-        exprs: &'a [Expr],
-        counts: RangeInclusive<usize>,
-        store: &'a Store,
-    ) -> Result<Self, QueryError> {
-        if counts.contains(&exprs.len()) {
+    pub(crate) fn new(usage: &'static str, exprs: &'a [Expr], store: &'a Store) -> Result<Self, QueryError> {
+        let (least, most) = (names(usage.split('[').next().unwrap_or(usage)).count(), names(usage).count());
+        if (least..=most).contains(&exprs.len()) {
             return Ok(Arguments { usage, exprs, store });
         }
         let message = format!("wrong number of arguments: {}; the function is {usage}", exprs.len());
@@ -86,9 +98,7 @@ impl<'a> Arguments<'a> {
 
     /// Returns the name of an argument.
     fn name(&self, at: usize) -> &'static str {
-        let names = self.usage.split_once('(').map_or("", |(_, names)| names);
-        let names = names.split(['(', ',', '[', ']', ')', ' ']).filter(|name| !name.is_empty());
-        names.into_iter().nth(at).unwrap_or("argument")
+        names(self.usage).nth(at).unwrap_or("argument")
     }
 
     fn function(&self) -> &'static str {
@@ -234,14 +244,7 @@ impl<'a> Arguments<'a> {
     /// Also if none matches, or too many.
     pub(crate) fn channels(&self, at: usize, numbers_only: bool) -> Result<Vec<ChosenChannel>, QueryError> {
         let pattern = Pattern::parse(self.text(at)?)?;
-        let view = self.store.view();
-        let mut chosen = Vec::new();
-        for (stream, channels) in matching_data(view.catalog(), std::slice::from_ref(&pattern))? {
-            for index in channels {
-                let name = stream.key.channel_name(&stream.layout.channel(index).name);
-                chosen.push(ChosenChannel { stream: stream.clone(), index, name });
-            }
-        }
+        let mut chosen = matching_channels(&self.store.view(), &pattern)?;
         if chosen.is_empty() {
             let message = format!("no channel matches {}", pattern.as_str());
             return Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, message));
@@ -277,6 +280,18 @@ impl<'a> Arguments<'a> {
             invalid(format!("{name} of {function}: {count} channels match {text}, and exactly one must"))
         })
     }
+}
+
+/// Returns the channels that match a pattern.
+pub(crate) fn matching_channels(view: &View, pattern: &Pattern) -> Result<Vec<ChosenChannel>, QueryError> {
+    let mut found = Vec::new();
+    for (stream, channels) in matching_data(view.catalog(), std::slice::from_ref(pattern))? {
+        for index in channels {
+            let name = stream.key.channel_name(&stream.layout.channel(index).name);
+            found.push(ChosenChannel { stream: stream.clone(), index, name });
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the only channel, or the one whose full name the pattern is.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{BooleanArray, Float64Array};
 use datafusion::arrow::datatypes::DataType;
-use strongback_store::{SampleCursor, SampleRuns};
+use strongback_store::SampleRuns;
 
 use crate::error::QueryError;
 use crate::system::tables::{int8, micros, text};
@@ -104,8 +104,8 @@ impl Reader for CrossingsReader {
             let mut from = self.span.start.saturating_sub(1);
             for _ in 0..NANS_MAX {
                 self.opening.check()?;
-                let Some(runs) = self.opening.view.samples(id, index, from, from)? else { break };
-                match SampleCursor::new(runs)?.seek(from)?.before {
+                let Some(mut cursor) = self.opening.cursor(&channel, from, from)? else { break };
+                match cursor.seek(from)?.before {
                     Some((time, Some(value))) if value.as_f64().is_some_and(f64::is_nan) => {
                         from = time.saturating_sub(1)
                     }

@@ -11,7 +11,7 @@ use crate::error::QueryError;
 use crate::system::state::put_text;
 use crate::system::tables::{int8, micros};
 use crate::table::column::{arrow_type, changed, channel_array, timestamp_type};
-use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid};
+use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, must_be_written};
 use crate::telemetry::grid::held;
 use crate::telemetry::number::number_of;
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
@@ -20,14 +20,14 @@ use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 const TEXT_BYTES: usize = 4 << 20;
 
 /// Channels by stream.
-struct Grouped {
+pub(crate) struct Grouped {
     streams: Vec<Arc<Stream>>,
     /// For each stream the channels that are read, with the place of each among those chosen.
-    channels: Vec<Vec<(ChannelIndex, usize)>>,
+    pub(crate) channels: Vec<Vec<(ChannelIndex, usize)>>,
 }
 
 impl Grouped {
-    fn of(chosen: &[ChosenChannel]) -> Grouped {
+    pub(crate) fn of(chosen: &[ChosenChannel]) -> Grouped {
         let mut places: Vec<usize> = (0..chosen.len()).collect();
         places.sort_by_key(|place| (chosen[*place].stream.id, chosen[*place].index));
         let mut grouped = Grouped { streams: Vec::new(), channels: Vec::new() };
@@ -42,7 +42,8 @@ impl Grouped {
         grouped
     }
 
-    fn frames(&self, opening: &Opening, span: &Range<i64>) -> OrderedFrames {
+    /// Reads the frames of the streams in a span of time.
+    pub(crate) fn frames(&self, opening: &Opening, span: &Range<i64>) -> OrderedFrames {
         let columns = |all: &Vec<(ChannelIndex, usize)>| all.iter().map(|(index, _)| *index).collect();
         let streams: Vec<(StreamId, Vec<ChannelIndex>)> =
             self.streams.iter().zip(&self.channels).map(|(stream, all)| (stream.id, columns(all))).collect();
@@ -51,7 +52,7 @@ impl Grouped {
 }
 
 /// Looks for the next frame. Returns `None` if it is not known yet.
-fn next_of(frames: &mut OrderedFrames) -> Result<Option<NextFrame>, QueryError> {
+pub(crate) fn next_of(frames: &mut OrderedFrames) -> Result<Option<NextFrame>, QueryError> {
     let next = frames.peek(i64::MAX)?;
     if let Some((_, error)) = frames.take_troubles().into_iter().next() {
         return Err(error.into());
@@ -124,14 +125,7 @@ impl Reader for SamplesReader {
 
 /// Reads the arguments of `asof`.
 pub(crate) fn asof(arguments: &Arguments<'_>) -> Result<Call, QueryError> {
-    let written = |error: QueryError| match error.sqlstate {
-        crate::error::sqlstate::NULL_NOT_ALLOWED => {
-            let message = "channels and others of asof decide on its columns, so they cannot be NULL or parameters";
-            QueryError::new(crate::error::sqlstate::INDETERMINATE_DATATYPE, message)
-                .with_hint("Write them into the statement.")
-        }
-        _ => error,
-    };
+    let written = |error| must_be_written(error, "channels and others", "asof");
     let channels = arguments.channels(0, false).map_err(written)?;
     let mut others = arguments.channels(1, false).map_err(written)?;
     others.retain(|other| channels.iter().all(|channel| channel.name != other.name));
@@ -150,12 +144,10 @@ pub(crate) fn asof(arguments: &Arguments<'_>) -> Result<Call, QueryError> {
             let frames = grouped.frames(&opening, &span);
             let mut cursors = Vec::with_capacity(others.len());
             for (at, other) in others.iter().enumerate() {
-                let is_wanted = opening.wanted[2 + channels.len() + at];
-                let runs = match is_wanted {
-                    true => opening.view.samples(other.stream.id, other.index, span.start, span.end)?,
+                cursors.push(match opening.wanted[2 + channels.len() + at] {
+                    true => opening.cursor(other, span.start, span.end)?,
                     false => None,
-                };
-                cursors.push(runs.map(SampleCursor::new).transpose()?);
+                });
             }
             Ok(Box::new(AsofReader {
                 opening,
@@ -216,7 +208,7 @@ impl Reader for AsofReader {
                         column.push(None);
                     }
                 }
-                bytes = columns.iter().map(varying_bytes).sum();
+                bytes = columns.iter().map(|column| column.values.varying_bytes()).sum();
             }
             self.frames.advance();
         }
@@ -230,15 +222,5 @@ impl Reader for AsofReader {
             });
         }
         Ok(Step::Rows(arrays))
-    }
-}
-
-/// Returns the bytes of the texts and arrays of a column.
-fn varying_bytes(column: &Column) -> usize {
-    match &column.values {
-        strongback_store::ColumnValues::String { bytes, .. } | strongback_store::ColumnValues::Array { bytes, .. } => {
-            bytes.len()
-        }
-        _ => 0,
     }
 }

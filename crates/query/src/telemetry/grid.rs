@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, new_null_array};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use strongback_store::{Bucket, ChannelType, Column, Neighbours, Pieces, Reduction, SampleCursor, Value, View, Weight};
 
@@ -12,8 +13,8 @@ use crate::error::{QueryError, sqlstate};
 use crate::system::SystemRows;
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::{arrow_type, changed, channel_array, timestamp_type};
-use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid};
-use crate::telemetry::number::{finite, line, number_of, seconds};
+use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, must_be_written};
+use crate::telemetry::number::{Instants, finite, line, number_of, seconds};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
 /// Maximum instants of a grid.
@@ -103,24 +104,20 @@ fn rule(arguments: &Arguments<'_>, at: usize) -> Result<GridRule, QueryError> {
     Ok(GridRule { method, step_ns, tolerance_ns })
 }
 
-/// Checks how many instants lie in a span, and returns their number.
-fn instants(span: &Range<i64>, step_ns: u64) -> Result<u64, QueryError> {
-    let count = span.end.abs_diff(span.start).div_ceil(step_ns);
+/// Returns the instants of a grid, unless there are too many.
+fn instants(span: Range<i64>, step_ns: u64) -> Result<Instants, QueryError> {
+    let instants = Instants { span, step_ns };
+    let count = instants.count();
     if count > INSTANTS_MAX {
         let message = format!("the grid has {count} instants, at most {INSTANTS_MAX} are answered");
         return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, message).with_hint("Choose a longer step."));
     }
-    Ok(count)
+    Ok(instants)
 }
 
-/// Replaces the error for a pattern that is a parameter without a value.
-fn must_be_written(error: QueryError, function: &str) -> QueryError {
-    if error.sqlstate != sqlstate::NULL_NOT_ALLOWED {
-        return error;
-    }
-    let message =
-        format!("channels, runs and method of {function} decide on its columns, so they cannot be NULL or parameters");
-    QueryError::new(sqlstate::INDETERMINATE_DATATYPE, message).with_hint("Write them into the statement.")
+/// Replaces the error for an argument that must be written in the statement.
+fn written(error: QueryError, function: &str) -> QueryError {
+    must_be_written(error, "channels, runs and method", function)
 }
 
 /// Returns the channels and the method, which name and type the columns.
@@ -129,9 +126,8 @@ fn columns_of(
     function: &str,
     method_at: usize,
 ) -> Result<(Vec<ChosenChannel>, Method), QueryError> {
-    let written = |error| must_be_written(error, function);
-    let method = Method::parse(arguments.text(method_at).map_err(written)?)?;
-    let channels = arguments.channels(0, method.calculates()).map_err(written)?;
+    let method = Method::parse(arguments.text(method_at).map_err(|error| written(error, function))?)?;
+    let channels = arguments.channels(0, method.calculates()).map_err(|error| written(error, function))?;
     Ok((channels, method))
 }
 
@@ -143,13 +139,13 @@ pub(crate) fn resample(arguments: &Arguments<'_>) -> Result<Call, QueryError> {
     let schema = schema(fixed.into_iter().chain(of_channels));
     let open = || -> Result<Box<Open>, QueryError> {
         let (span, rule) = (arguments.span(1)?, rule(arguments, 3)?);
-        instants(&span, rule.step_ns)?;
+        let instants = instants(span, rule.step_ns)?;
         let of = schema.clone();
         Ok(Box::new(move |opening| {
             let of_run = RunGrid {
                 run: String::new(),
                 t0: 0,
-                span: span.clone(),
+                instants: instants.clone(),
                 channels: channels.iter().cloned().map(Some).collect(),
             };
             Ok(Box::new(GridReader::new(opening, of.clone(), false, rule, vec![of_run])))
@@ -161,7 +157,7 @@ pub(crate) fn resample(arguments: &Arguments<'_>) -> Result<Call, QueryError> {
 /// Reads the arguments of `resample_runs`.
 pub(crate) fn resample_runs(arguments: &Arguments<'_>, system: &Arc<dyn SystemRows>) -> Result<Call, QueryError> {
     let (channels, method) = columns_of(arguments, "resample_runs", 5)?;
-    let wanted = arguments.text(1).map_err(|error| must_be_written(error, "resample_runs"))?;
+    let wanted = arguments.text(1).map_err(|error| written(error, "resample_runs"))?;
     let known = system.runs();
     let mut runs: Vec<_> = known.iter().filter(|run| matches(wanted, &run.name)).collect();
     if wanted.contains('*') && runs.iter().any(|run| run.t0_now_ns.is_some()) {
@@ -202,7 +198,7 @@ pub(crate) fn resample_runs(arguments: &Arguments<'_>, system: &Arc<dyn SystemRo
             return Err(invalid("from of resample_runs is after to"));
         }
         let rule = rule(arguments, 4)?;
-        instants(&(from..to), rule.step_ns)?;
+        instants(from..to, rule.step_ns)?;
         let mut grids = Vec::new();
         for run in &runs {
             let Some(t0) = run.t0_now_ns else {
@@ -215,7 +211,7 @@ pub(crate) fn resample_runs(arguments: &Arguments<'_>, system: &Arc<dyn SystemRo
             grids.push(RunGrid {
                 run: run.name.clone(),
                 t0,
-                span: t0.saturating_add(from)..t0.saturating_add(to),
+                instants: Instants { span: t0.saturating_add(from)..t0.saturating_add(to), step_ns: rule.step_ns },
                 channels: columns.values().map(of_run).collect(),
             });
         }
@@ -227,12 +223,14 @@ pub(crate) fn resample_runs(arguments: &Arguments<'_>, system: &Arc<dyn SystemRo
 
 /// Reports whether a name matches a pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((start, rest)) => name
-            .strip_prefix(start)
-            .is_some_and(|name| (0..=name.len()).any(|at| name.is_char_boundary(at) && matches(rest, &name[at..]))),
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(start) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
     }
+    left.ends_with(end)
 }
 
 /// The grid of a run, or the only one.
@@ -240,15 +238,9 @@ fn matches(pattern: &str, name: &str) -> bool {
 struct RunGrid {
     run: String,
     t0: i64,
-    span: Range<i64>,
+    instants: Instants,
     /// The channel of each column, if the run has it.
     channels: Vec<Option<ChosenChannel>>,
-}
-
-impl RunGrid {
-    fn instant(&self, step_ns: u64, at: u64) -> i64 {
-        self.span.start.saturating_add_unsigned(at.saturating_mul(step_ns))
-    }
 }
 
 struct GridReader {
@@ -286,7 +278,7 @@ fn rows_within(view: &View, channel: &ChosenChannel, length_ns: u64) -> u64 {
 impl Reader for GridReader {
     fn step(&mut self) -> Result<Step, QueryError> {
         let Some(grid) = self.grids.get(self.grid) else { return Ok(Step::End) };
-        let total = grid.span.end.abs_diff(grid.span.start).div_ceil(self.rule.step_ns);
+        let total = grid.instants.count();
         if self.next >= total {
             (self.grid, self.next) = (self.grid + 1, 0);
             self.cursors.clear();
@@ -296,7 +288,7 @@ impl Reader for GridReader {
         if !self.rule.method.is_at_instants() {
             rows = rows.min(ROWS_AT_A_TIME / self.rows_per_step(grid).max(1)).max(1);
         }
-        let times: Vec<i64> = (0..rows).map(|at| grid.instant(self.rule.step_ns, self.next + at)).collect();
+        let times: Vec<i64> = (self.next..self.next + rows).map(|at| grid.instants.at(at)).collect();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
         if self.has_runs {
             columns.push(text(times.iter().map(|_| &grid.run)));
@@ -339,22 +331,10 @@ struct GridColumn<'a> {
 impl GridColumn<'_> {
     /// Converts values of the channel's type to the column's.
     fn typed(&self, values: Column) -> Result<ArrayRef, QueryError> {
-        let array = channel_array(&values, values.values.channel_type());
-        let array = array.filter(|array| array.data_type() == self.kind);
-        match array {
-            Some(array) => Ok(array),
-            // Another run's channel is wider.
-            None => {
-                let narrow =
-                    channel_array(&values, values.values.channel_type()).ok_or_else(|| changed(&self.channel.name))?;
-                datafusion::arrow::compute::cast(&narrow, self.kind).map_err(|_| changed(&self.channel.name))
-            }
-        }
-    }
-
-    fn cursor(&self, from: i64, to: i64) -> Result<Option<SampleCursor>, QueryError> {
-        let runs = self.opening.view.samples(self.channel.stream.id, self.channel.index, from, to)?;
-        Ok(runs.map(SampleCursor::new).transpose()?)
+        let changed = || changed(&self.channel.name);
+        let array = channel_array(&values, values.values.channel_type()).ok_or_else(changed)?;
+        // Another run's channel can be wider.
+        if array.data_type() == self.kind { Ok(array) } else { cast(&array, self.kind).map_err(|_| changed()) }
     }
 
     /// Reads the values at instants.
@@ -373,7 +353,8 @@ impl GridColumn<'_> {
                 self.opening.check()?;
             }
             if is_apart || cursor.is_none() {
-                *cursor = self.cursor(time, if is_apart { time } else { self.grid.span.end })?;
+                let to = if is_apart { time } else { self.grid.instants.span.end };
+                *cursor = self.opening.cursor(self.channel, time, to)?;
             }
             let Some(cursor) = cursor else { break };
             let near = cursor.seek(time)?;
@@ -409,16 +390,11 @@ impl GridColumn<'_> {
         }
     }
 
-    /// Returns the start of a piece and its end.
-    fn piece(&self, time: i64) -> Range<i64> {
-        time..time.saturating_add_unsigned(self.rule.step_ns).min(self.grid.span.end)
-    }
-
     /// Aggregates the samples of pieces of time.
     fn aggregated(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
         self.opening.check()?;
         let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(new_null_array(self.kind, 0)) };
-        let span = *first..self.piece(*last).end;
+        let span = *first..self.grid.instants.piece(*last).end;
         let pieces = Pieces { time: span, width_ns: self.rule.step_ns, plain_max: 0 };
         let reduced = self.opening.view.reduce_to(self.channel.stream.id, self.channel.index, &pieces)?;
         let mut found = reduced.buckets.into_iter().peekable();
@@ -452,7 +428,8 @@ impl GridColumn<'_> {
             if n % INSTANTS_PER_CHECK == 0 {
                 self.opening.check()?;
             }
-            let weight = self.opening.view.weigh(self.channel.stream.id, self.channel.index, self.piece(*time))?;
+            let piece = self.grid.instants.piece(*time);
+            let weight = self.opening.view.weigh(self.channel.stream.id, self.channel.index, piece)?;
             numbers.push(match self.rule.method {
                 Method::TimeMean => weight.time_mean(),
                 _ => integral(&weight),

@@ -18,11 +18,12 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Sched
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::future::BoxFuture;
-use strongback_store::{Store, View};
+use strongback_store::{SampleCursor, Store, View};
 
 use crate::error::QueryError;
 use crate::running::stopped::Stopped;
 use crate::table::{PinnedView, planned};
+use crate::telemetry::arguments::ChosenChannel;
 
 /// Cells of a batch, which bound its rows if there are many columns.
 const BATCH_CELLS: usize = 1 << 18;
@@ -65,6 +66,21 @@ impl Opening {
     /// If it was stopped.
     pub(crate) fn check(&self) -> Result<(), QueryError> {
         self.stopped.check().map_err(QueryError::from)
+    }
+
+    /// Reads a channel at instants that ascend, from the last sample at or before `from` on; those up to `to` are
+    /// probably needed. Returns `None` if the view does not have the channel.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(crate) fn cursor(
+        &self,
+        channel: &ChosenChannel,
+        from: i64,
+        to: i64,
+    ) -> Result<Option<SampleCursor>, QueryError> {
+        let runs = self.view.samples(channel.stream.id, channel.index, from, to)?;
+        Ok(runs.map(SampleCursor::new).transpose()?)
     }
 }
 

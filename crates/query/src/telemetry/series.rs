@@ -14,7 +14,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::system::tables::{int8, text};
 use crate::telemetry::arguments::{Arguments, ChosenChannel};
 use crate::telemetry::grid::{held, on_line};
-use crate::telemetry::number::{finite, seconds};
+use crate::telemetry::number::{Instants, finite, seconds};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
 /// Maximum instants of a series that is held in memory.
@@ -33,9 +33,7 @@ const SEGMENT_MAX: i64 = 1 << 20;
 struct Series {
     cursor: Option<SampleCursor>,
     is_on_line: bool,
-    span: Range<i64>,
-    step_ns: u64,
-    count: u64,
+    instants: Instants,
     values: Vec<f64>,
 }
 
@@ -44,19 +42,17 @@ impl Series {
         opening: &Opening,
         channel: &ChosenChannel,
         is_on_line: bool,
-        span: &Range<i64>,
-        step_ns: u64,
+        instants: &Instants,
     ) -> Result<Series, QueryError> {
-        let runs = opening.view.samples(channel.stream.id, channel.index, span.start, span.end)?;
-        let (cursor, count) = (runs.map(SampleCursor::new).transpose()?, instants(span, step_ns));
-        Ok(Series { cursor, is_on_line, span: span.clone(), step_ns, count, values: Vec::new() })
+        let cursor = opening.cursor(channel, instants.span.start, instants.span.end)?;
+        Ok(Series { cursor, is_on_line, instants: instants.clone(), values: Vec::new() })
     }
 
     /// Reads on. Returns `false` if all is read.
     fn read(&mut self) -> Result<bool, QueryError> {
-        let from = self.values.len() as u64;
-        for at in from..self.count.min(from + INSTANTS_PER_STEP) {
-            let time = self.span.start.saturating_add_unsigned(at.saturating_mul(self.step_ns));
+        let (from, count) = (self.values.len() as u64, self.instants.count());
+        for at in from..count.min(from + INSTANTS_PER_STEP) {
+            let time = self.instants.at(at);
             let value = match &mut self.cursor {
                 None => None,
                 Some(cursor) => {
@@ -69,21 +65,19 @@ impl Series {
             };
             self.values.push(finite(value).unwrap_or(f64::NAN));
         }
-        Ok((self.values.len() as u64) < self.count)
+        Ok((self.values.len() as u64) < count)
     }
 }
 
-fn instants(span: &Range<i64>, step_ns: u64) -> u64 {
-    span.end.abs_diff(span.start).div_ceil(step_ns)
-}
-
-fn check_instants(function: &str, span: &Range<i64>, step_ns: u64) -> Result<u64, QueryError> {
-    let count = instants(span, step_ns);
+/// Returns the instants of a series, unless there are too many.
+fn instants(function: &str, span: Range<i64>, step_ns: u64) -> Result<Instants, QueryError> {
+    let instants = Instants { span, step_ns };
+    let count = instants.count();
     if count > SERIES_MAX {
         let message = format!("{function}: the grid has {count} instants, at most {SERIES_MAX} are held in memory");
         return Err(QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, message).with_hint("Choose a longer step."));
     }
-    Ok(count)
+    Ok(instants)
 }
 
 /// Reads the arguments of `correlation`.
@@ -98,7 +92,8 @@ pub(crate) fn correlation(arguments: &Arguments<'_>) -> Call {
         let (channel, other) = (arguments.channel(0)?, arguments.channel(1)?);
         let (span, step_ns) = (arguments.span(2)?, arguments.step_ns(4)?);
         let lags = i64::try_from(arguments.tolerance_ns(5)? / step_ns).unwrap_or(i64::MAX);
-        let count = check_instants("correlation", &span, step_ns)?;
+        let instants = instants("correlation", span, step_ns)?;
+        let count = instants.count();
         let products = count.saturating_mul(lags as u64).saturating_mul(2);
         if products > PRODUCTS_MAX || lags as u64 > SERIES_MAX {
             let message = format!("correlation: {count} instants at {lags} displacements to both sides are too many");
@@ -106,10 +101,8 @@ pub(crate) fn correlation(arguments: &Arguments<'_>) -> Call {
             return Err(error.with_hint("Choose a longer step, or a smaller lag_max."));
         }
         Ok(Box::new(move |opening| {
-            let series = [
-                Series::new(&opening, &channel, false, &span, step_ns)?,
-                Series::new(&opening, &other, false, &span, step_ns)?,
-            ];
+            let series =
+                [Series::new(&opening, &channel, false, &instants)?, Series::new(&opening, &other, false, &instants)?];
             Ok(Box::new(CorrelationReader { opening, series, lags, step_ns, next: -lags, is_centred: false }))
         }))
     };
@@ -209,15 +202,14 @@ pub(crate) fn spectrum(arguments: &Arguments<'_>) -> Call {
     ]);
     let open = || -> Result<Box<Open>, QueryError> {
         let (channels, span) = (Arc::new(arguments.channels(0, true)?), arguments.span(1)?);
-        let step_ns = arguments.step_ns(3)?;
-        check_instants("spectrum", &span, step_ns)?;
+        let instants = instants("spectrum", span, arguments.step_ns(3)?)?;
         let segment = if arguments.has(4) { arguments.integer(4, 2..=SEGMENT_MAX)? } else { SEGMENT } as usize;
         Ok(Box::new(move |opening| {
             let fft = FftPlanner::new().plan_fft_forward(segment);
             let window: Vec<f64> =
                 (0..segment).map(|at| 0.5 - 0.5 * (TAU * at as f64 / segment as f64).cos()).collect();
-            let (channels, span) = (channels.clone(), span.clone());
-            Ok(Box::new(SpectrumReader { opening, channels, span, step_ns, fft, window, channel: 0, under_way: None }))
+            let (channels, instants) = (channels.clone(), instants.clone());
+            Ok(Box::new(SpectrumReader { opening, channels, instants, fft, window, channel: 0, under_way: None }))
         }))
     };
     Call { open: open(), schema, ascending: &[] }
@@ -226,8 +218,7 @@ pub(crate) fn spectrum(arguments: &Arguments<'_>) -> Call {
 struct SpectrumReader {
     opening: Opening,
     channels: Arc<Vec<ChosenChannel>>,
-    span: Range<i64>,
-    step_ns: u64,
+    instants: Instants,
     fft: Arc<dyn Fft<f64>>,
     window: Vec<f64>,
     /// Channel being read.
@@ -271,7 +262,7 @@ impl Reader for SpectrumReader {
         let mut spectrum = match self.under_way.take() {
             Some(spectrum) => spectrum,
             None => Spectrum {
-                series: Series::new(&self.opening, channel, true, &self.span, self.step_ns)?,
+                series: Series::new(&self.opening, channel, true, &self.instants)?,
                 next: 0,
                 power: vec![0.0; length / 2 + 1],
                 segments: 0,
@@ -282,7 +273,7 @@ impl Reader for SpectrumReader {
             return Ok(Step::More);
         }
         let name = &channel.name;
-        let step = seconds(self.step_ns);
+        let step = seconds(self.instants.step_ns);
         let energy: f64 = self.window.iter().map(|weight| weight * weight).sum();
         let density = |(at, power): (usize, &f64)| {
             // All but the mean and the highest frequency of an even number stand for two.

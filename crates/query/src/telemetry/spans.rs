@@ -6,17 +6,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Float64Array, IntervalMonthDayNanoArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit};
-use strongback_store::{
-    NextFrame, OrderedFrames, OrderedScan, OwnedValue, Pattern, SampleCursor, SampleRuns, StreamId, Value, View,
-    matching_data,
-};
+use strongback_store::{NextFrame, OrderedFrames, OwnedValue, Pattern, SampleCursor, SampleRuns, Value, View};
 
 use crate::error::{QueryError, sqlstate};
 use crate::expression::{Cell, Expression, Kind, Moment, Program};
 use crate::system::state::put_text;
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::timestamp_type;
-use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, only};
+use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, matching_channels, only};
+use crate::telemetry::frames::{Grouped, next_of};
 use crate::telemetry::number::number_of;
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
@@ -195,27 +193,20 @@ pub(crate) fn intervals(arguments: &Arguments<'_>, view: &View) -> Call {
 /// A condition whose channels are known.
 struct Condition {
     expression: Expression,
-    /// Its channels, with their kinds in expressions.
-    channels: Vec<(ChosenChannel, Kind)>,
+    /// Its channels.
+    channels: Vec<ChosenChannel>,
+    /// Their kinds in expressions.
+    kinds: Vec<Kind>,
 }
 
 impl Condition {
     fn parse(text: &str, view: &View) -> Result<Condition, QueryError> {
         let wrong = |error: crate::expression::ExpressionError| invalid(format!("condition of intervals: {error}"));
         let expression = Expression::parse(text).map_err(wrong)?;
-        let mut channels = Vec::new();
+        let (mut channels, mut kinds) = (Vec::new(), Vec::new());
         for named in expression.channels() {
             let pattern = Pattern::parse(&named.name)?;
-            let found = matching_data(view.catalog(), std::slice::from_ref(&pattern))?;
-            let found: Vec<ChosenChannel> = found
-                .into_iter()
-                .flat_map(|(stream, all)| {
-                    all.into_iter().map(move |index| {
-                        let name = stream.key.channel_name(&stream.layout.channel(index).name);
-                        ChosenChannel { stream: stream.clone(), index, name }
-                    })
-                })
-                .collect();
+            let found = matching_channels(view, &pattern)?;
             if found.is_empty() {
                 let message = format!("condition of intervals: there is no channel {}", named.name);
                 return Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, message));
@@ -227,12 +218,13 @@ impl Condition {
                 let message = format!("condition of intervals: {} is an array or a blob", named.name);
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, message));
             };
-            channels.push((channel, kind));
+            channels.push(channel);
+            kinds.push(kind);
         }
         if channels.is_empty() {
             return Err(invalid("condition of intervals: it has no channel; write channels in double quotes"));
         }
-        let condition = Condition { expression, channels };
+        let condition = Condition { expression, channels, kinds };
         match condition.program()?.kind() {
             Kind::Bool => Ok(condition),
             _ => Err(invalid("condition of intervals: its value is not true or false")),
@@ -240,8 +232,7 @@ impl Condition {
     }
 
     fn program(&self) -> Result<Program, QueryError> {
-        let kinds: Vec<Kind> = self.channels.iter().map(|(_, kind)| *kind).collect();
-        let program = self.expression.compile(&kinds);
+        let program = self.expression.compile(&self.kinds);
         program.map_err(|error| invalid(format!("condition of intervals: {error}")))
     }
 }
@@ -251,8 +242,9 @@ struct IntervalsReader {
     program: Program,
     span: Range<i64>,
     frames: OrderedFrames,
-    /// For each stream of `frames`, the places of its channels in the expression, with their kinds.
-    places: Vec<Vec<(usize, Kind)>>,
+    /// Its channels by stream, as `frames` has them, and the kind of each in the expression.
+    grouped: Grouped,
+    kinds: Vec<Kind>,
     /// Cursor of each channel, for its gaps.
     cursors: Vec<Option<SampleCursor>>,
     /// Moments to be evaluated.
@@ -268,25 +260,13 @@ struct IntervalsReader {
 impl IntervalsReader {
     fn new(opening: Opening, condition: &Condition, span: Range<i64>) -> Result<IntervalsReader, QueryError> {
         let mut program = condition.program()?;
-        let (mut streams, mut places): (Vec<(StreamId, Vec<_>)>, Vec<Vec<_>>) = (Vec::new(), Vec::new());
         let mut cursors = Vec::new();
-        for (place, (channel, kind)) in condition.channels.iter().enumerate() {
-            let at = match streams.iter().position(|(id, _)| *id == channel.stream.id) {
-                Some(at) => at,
-                None => {
-                    streams.push((channel.stream.id, Vec::new()));
-                    places.push(Vec::new());
-                    streams.len() - 1
-                }
-            };
-            streams[at].1.push(channel.index);
-            places[at].push((place, *kind));
-            let runs = opening.view.samples(channel.stream.id, channel.index, span.start, span.end)?;
-            let mut cursor = runs.map(SampleCursor::new).transpose()?;
+        for (place, (channel, kind)) in condition.channels.iter().zip(&condition.kinds).enumerate() {
+            let mut cursor = opening.cursor(channel, span.start, span.end)?;
             // The value from before; frames at the start itself follow as moments.
             if let Some(before) = span.start.checked_sub(1)
-                && let Some(runs) = opening.view.samples(channel.stream.id, channel.index, before, before)?
-                && let Some((time, Some(value))) = SampleCursor::new(runs)?.seek(before)?.before
+                && let Some(mut cursor) = opening.cursor(channel, before, before)?
+                && let Some((time, Some(value))) = cursor.seek(before)?.before
                 && let Some(cell) = Cell::of_value(value).and_then(|cell| cell.into_kind(*kind))
             {
                 program.begin(place, cell, time);
@@ -296,13 +276,9 @@ impl IntervalsReader {
             }
             cursors.push(cursor);
         }
-        // Streams in the order of their ids, as frames of equal times come.
-        let mut order: Vec<usize> = (0..streams.len()).collect();
-        order.sort_by_key(|at| streams[*at].0);
-        let streams: Vec<_> = order.iter().map(|at| streams[*at].clone()).collect();
-        let places = order.iter().map(|at| places[*at].clone()).collect();
-        let scan = OrderedScan { time: span.clone(), ..OrderedScan::all(streams) };
-        let frames = OrderedFrames::new(&opening.view, &scan);
+        let grouped = Grouped::of(&condition.channels);
+        let frames = grouped.frames(&opening, &span);
+        let kinds = condition.kinds.clone();
         let moments = match span.is_empty() {
             true => Vec::new(),
             false => vec![Moment { time: span.start, is_trigger: true, cells: Vec::new() }],
@@ -313,7 +289,8 @@ impl IntervalsReader {
             program,
             span,
             frames,
-            places,
+            grouped,
+            kinds,
             cursors,
             moments,
             since,
@@ -380,23 +357,19 @@ impl Reader for IntervalsReader {
         }
         let mut is_last = false;
         while self.moments.len() < MOMENTS {
-            let next = self.frames.peek(i64::MAX)?;
-            if let Some((_, error)) = self.frames.take_troubles().into_iter().next() {
-                return Err(error.into());
-            }
-            match next {
-                NextFrame::At(_) => {}
-                NextFrame::Unsure => break,
-                NextFrame::None => {
+            match next_of(&mut self.frames)? {
+                Some(NextFrame::At(_)) => {}
+                Some(_) => {
                     is_last = true;
                     break;
                 }
+                None => break,
             }
             let Some(frame) = self.frames.frame() else { break };
-            let read = frame.batch.columns.iter().zip(&self.places[frame.stream]);
-            let cells = read.filter_map(|(column, (place, kind))| {
+            let read = frame.batch.columns.iter().zip(&self.grouped.channels[frame.stream]);
+            let cells = read.filter_map(|(column, (_, place))| {
                 let value = column.cell(frame.row).ok()?;
-                Some((*place, Cell::of_value(value)?.into_kind(*kind)?))
+                Some((*place, Cell::of_value(value)?.into_kind(self.kinds[*place])?))
             });
             self.moments.push(Moment { time: frame.position.time, is_trigger: true, cells: cells.collect() });
             self.frames.advance();

@@ -12,7 +12,7 @@ use crate::system::tables::{int8, micros, text};
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::{Arguments, ChosenChannel};
 use crate::telemetry::grid::integral;
-use crate::telemetry::number::number_of;
+use crate::telemetry::number::{Instants, number_of};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
 /// Maximum pieces of all channels.
@@ -43,15 +43,16 @@ pub(crate) fn summary(arguments: &Arguments<'_>) -> Call {
         let (channels, span) = (Arc::new(arguments.channels(0, true)?), arguments.span(1)?);
         let whole = span.end.abs_diff(span.start);
         let step_ns = if arguments.has(3) { arguments.step_ns(3)? } else { whole.max(1) };
-        let pieces = whole.div_ceil(step_ns);
+        let instants = Instants { span, step_ns };
+        let pieces = instants.count();
         if pieces.saturating_mul(channels.len() as u64) > PIECES_MAX {
             let message = format!("{pieces} pieces of {} channels, at most {PIECES_MAX} together", channels.len());
             let error = QueryError::new(sqlstate::PROGRAM_LIMIT_EXCEEDED, message);
             return Err(error.with_hint("Choose a longer step."));
         }
         Ok(Box::new(move |opening| {
-            let (channels, span) = (channels.clone(), span.clone());
-            Ok(Box::new(SummaryReader { opening, channels, span, step_ns, pieces, channel: 0, next: 0 }))
+            let (channels, instants) = (channels.clone(), instants.clone());
+            Ok(Box::new(SummaryReader { opening, channels, instants, channel: 0, next: 0 }))
         }))
     };
     Call { open: open(), schema, ascending: &[] }
@@ -60,10 +61,8 @@ pub(crate) fn summary(arguments: &Arguments<'_>) -> Call {
 struct SummaryReader {
     opening: Opening,
     channels: Arc<Vec<ChosenChannel>>,
-    span: Range<i64>,
-    step_ns: u64,
-    /// Pieces of each channel.
-    pieces: u64,
+    /// Starts of the pieces of each channel.
+    instants: Instants,
     /// Channel being read, and its next piece.
     channel: usize,
     next: u64,
@@ -72,22 +71,22 @@ struct SummaryReader {
 impl Reader for SummaryReader {
     fn step(&mut self) -> Result<Step, QueryError> {
         let Some(channel) = self.channels.get(self.channel) else { return Ok(Step::End) };
-        if self.next >= self.pieces {
+        let total = self.instants.count();
+        if self.next >= total {
             (self.channel, self.next) = (self.channel + 1, 0);
             return Ok(Step::More);
         }
-        let count = (self.pieces - self.next).min(self.opening.batch_rows.min(PIECES_AT_A_TIME) as u64);
-        let start = |at: u64| self.span.start.saturating_add_unsigned(at.saturating_mul(self.step_ns));
-        let pieces: Vec<Range<i64>> =
-            (self.next..self.next + count).map(|at| start(at)..start(at + 1).min(self.span.end)).collect();
+        let count = (total - self.next).min(self.opening.batch_rows.min(PIECES_AT_A_TIME) as u64);
+        let piece = |at: u64| self.instants.piece(self.instants.at(at));
+        let pieces: Vec<Range<i64>> = (self.next..self.next + count).map(piece).collect();
         let (id, index) = (channel.stream.id, channel.index);
         let mut weights: Vec<Weight> = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             self.opening.check()?;
             weights.push(self.opening.view.weigh(id, index, piece.clone())?);
         }
-        let time = start(self.next)..pieces.last().map_or(self.span.end, |piece| piece.end);
-        let grid = Pieces { time, width_ns: self.step_ns, plain_max: 0 };
+        let time = self.instants.at(self.next)..self.instants.at(self.next + count).min(self.instants.span.end);
+        let grid = Pieces { time, width_ns: self.instants.step_ns, plain_max: 0 };
         let mut buckets = self.opening.view.reduce_to(id, index, &grid)?.buckets.into_iter().peekable();
         let buckets: Vec<Option<Bucket>> =
             pieces.iter().map(|piece| buckets.next_if(|bucket| bucket.time == piece.start)).collect();
