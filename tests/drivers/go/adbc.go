@@ -25,36 +25,15 @@ func withAdbc(q Questions) []Asked {
 		conn, failed = database.Open(ctx)
 	}
 	if failed != nil {
-		return []Asked{{"connect", func() (any, error) { return nil, failed }}}
+		return unconnected(failed)
 	}
 	ask := func(question Question) (Rows, error) { return adbcRows(ctx, conn, question) }
-	asked := func(question Question) func() (any, error) {
-		return func() (any, error) { return ask(question) }
-	}
-	return []Asked{
-		{"connect", asked(q.Connect)},
-		{"columns", func() (any, error) { return each(q.Columns, ask) }},
-		{"values", asked(q.Values)},
-		{"special", asked(q.Special)},
-		{"arrays", asked(q.Arrays)},
-		{"elements", asked(q.Elements)},
-		{"parameters", func() (any, error) { return each(q.Parameters, ask) }},
-		{"any", func() (any, error) { return each(q.Any, ask) }},
-		{"limit", asked(q.Limit)},
+	return append(common(q, ask, adbcState), []Asked{
 		{"prepared", func() (any, error) { return adbcPrepared(ctx, q, conn) }},
 		{"parts", func() (any, error) { return adbcParts(ctx, q, conn) }},
-		{"errors", func() (any, error) {
-			var states []string
-			for _, sql := range q.Errors {
-				_, err := ask(Question{SQL: sql})
-				states = append(states, adbcState(err))
-			}
-			_, err := ask(q.Refused)
-			return append(states, adbcState(err)), nil
-		}},
 		{"cancel", func() (any, error) { return adbcCancel(ctx, q, conn) }},
 		{"metadata", func() (any, error) { return adbcMetadata(ctx, conn) }},
-	}
+	}...)
 }
 
 // cell returns a value of an array as JSON can hold it.

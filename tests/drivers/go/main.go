@@ -170,6 +170,38 @@ func each(questions []Question, ask func(Question) (Rows, error)) ([]Rows, error
 	return answers, nil
 }
 
+// common returns what every client is asked in the same way.
+func common(q Questions, ask func(Question) (Rows, error), stateOf func(error) string) []Asked {
+	asked := func(question Question) func() (any, error) {
+		return func() (any, error) { return ask(question) }
+	}
+	return []Asked{
+		{"connect", asked(q.Connect)},
+		{"columns", func() (any, error) { return each(q.Columns, ask) }},
+		{"values", asked(q.Values)},
+		{"special", asked(q.Special)},
+		{"arrays", asked(q.Arrays)},
+		{"elements", asked(q.Elements)},
+		{"parameters", func() (any, error) { return each(q.Parameters, ask) }},
+		{"any", func() (any, error) { return each(q.Any, ask) }},
+		{"limit", asked(q.Limit)},
+		{"errors", func() (any, error) {
+			var states []string
+			for _, sql := range q.Errors {
+				_, err := ask(Question{SQL: sql})
+				states = append(states, stateOf(err))
+			}
+			_, err := ask(q.Refused)
+			return append(states, stateOf(err)), nil
+		}},
+	}
+}
+
+// unconnected returns what a client that cannot connect answers.
+func unconnected(failed error) []Asked {
+	return []Asked{{"connect", func() (any, error) { return nil, failed }}}
+}
+
 func main() {
 	var questions Questions
 	if err := json.NewDecoder(os.Stdin).Decode(&questions); err != nil {

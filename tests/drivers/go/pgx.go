@@ -21,21 +21,11 @@ func withPgx(q Questions) []Asked {
 	ctx := context.Background()
 	address := fmt.Sprintf("postgres://anyone@%s:%d/strongback?sslmode=disable", q.Host, q.Port)
 	conn, failed := pgx.Connect(ctx, address)
-
-	ask := func(question Question) (Rows, error) { return pgxRows(ctx, conn, question) }
-	asked := func(question Question) func() (any, error) {
-		return func() (any, error) { return ask(question) }
+	if failed != nil {
+		return unconnected(failed)
 	}
-	all := []Asked{
-		{"connect", asked(q.Connect)},
-		{"columns", func() (any, error) { return each(q.Columns, ask) }},
-		{"values", asked(q.Values)},
-		{"special", asked(q.Special)},
-		{"arrays", asked(q.Arrays)},
-		{"elements", asked(q.Elements)},
-		{"parameters", func() (any, error) { return each(q.Parameters, ask) }},
-		{"any", func() (any, error) { return each(q.Any, ask) }},
-		{"limit", asked(q.Limit)},
+	ask := func(question Question) (Rows, error) { return pgxRows(ctx, conn, question) }
+	return append(common(q, ask, pgxState), []Asked{
 		{"modes", func() (any, error) { return pgxModes(ctx, q, address) }},
 		{"prepared", func() (any, error) { return pgxPrepared(ctx, q, conn) }},
 		{"parts", func() (any, error) { return pgxParts(ctx, q, conn) }},
@@ -44,25 +34,12 @@ func withPgx(q Questions) []Asked {
 			tag, err := conn.PgConn().CopyTo(ctx, &out, q.Copy)
 			return []any{out.String(), tag.RowsAffected()}, err
 		}},
-		{"errors", func() (any, error) {
-			var states []string
-			for _, sql := range q.Errors {
-				_, err := ask(Question{SQL: sql})
-				states = append(states, pgxState(err))
-			}
-			_, err := ask(q.Refused)
-			return append(states, pgxState(err)), nil
-		}},
 		{"cancel", func() (any, error) { return pgxCancel(ctx, q, address) }},
 		{"transactions", func() (any, error) { return pgxTransactions(ctx, q, conn) }},
 		{"reset", func() (any, error) { return pgxReset(ctx, address) }},
 		{"metadata", func() (any, error) { return pgxMetadata(ctx, conn) }},
 		{"grows", func() (any, error) { return pgxGrows(ctx, q, conn) }},
-	}
-	if failed != nil {
-		return []Asked{{"connect", func() (any, error) { return nil, failed }}}
-	}
-	return all
+	}...)
 }
 
 type querier interface {

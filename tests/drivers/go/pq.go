@@ -18,38 +18,17 @@ func withPq(q Questions) []Asked {
 		failed = db.Ping()
 	}
 	if failed != nil {
-		return []Asked{{"connect", func() (any, error) { return nil, failed }}}
+		return unconnected(failed)
 	}
 	ask := func(question Question) (Rows, error) { return sqlRows(ctx, db, question) }
-	asked := func(question Question) func() (any, error) {
-		return func() (any, error) { return ask(question) }
-	}
-	return []Asked{
-		{"connect", asked(q.Connect)},
-		{"columns", func() (any, error) { return each(q.Columns, ask) }},
-		{"values", asked(q.Values)},
-		{"special", asked(q.Special)},
-		{"arrays", asked(q.Arrays)},
-		{"elements", asked(q.Elements)},
-		{"parameters", func() (any, error) { return each(q.Parameters, ask) }},
-		{"any", func() (any, error) { return each(q.Any, ask) }},
-		{"limit", asked(q.Limit)},
+	return append(common(q, ask, pqState), []Asked{
 		{"modes", func() (any, error) { return pqModes(ctx, q, address) }},
 		{"prepared", func() (any, error) { return pqPrepared(ctx, q, db) }},
 		{"parts", func() (any, error) { return pqParts(ctx, q, db) }},
-		{"errors", func() (any, error) {
-			var states []string
-			for _, sql := range q.Errors {
-				_, err := ask(Question{SQL: sql})
-				states = append(states, pqState(err))
-			}
-			_, err := ask(q.Refused)
-			return append(states, pqState(err)), nil
-		}},
 		{"cancel", func() (any, error) { return pqCancel(ctx, q, address) }},
 		{"transactions", func() (any, error) { return pqTransactions(ctx, q, db) }},
 		{"reset", func() (any, error) { return pqReset(ctx, address) }},
-	}
+	}...)
 }
 
 type sqlQuerier interface {
