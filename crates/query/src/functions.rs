@@ -5,16 +5,21 @@ pub(crate) mod growth;
 pub(crate) mod integer;
 pub(crate) mod large;
 pub(crate) mod like;
+pub(crate) mod operator;
 pub(crate) mod pattern;
 mod round;
 pub(crate) mod text;
 pub(crate) mod time;
+mod untyped;
 pub(crate) mod zero;
+
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, BooleanArray};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan};
@@ -27,6 +32,7 @@ use crate::functions::large::LargeCalls;
 /// # Errors
 /// If a function cannot be registered.
 pub(crate) fn bound(state: &mut SessionState, large: &LargeCalls) -> Result<()> {
+    state.register_function_rewrite(Arc::new(untyped::ReadConstants))?;
     growth::bound_functions(state, large)?;
     integer::check_integers(state)?;
     float::keep_one_nan(state)
@@ -36,7 +42,7 @@ pub(crate) fn bound(state: &mut SessionState, large: &LargeCalls) -> Result<()> 
 ///
 /// # Errors
 /// If an expression cannot be rewritten.
-fn map_named(
+pub(crate) fn map_named(
     node: LogicalPlan,
     mut rewrite: impl FnMut(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {

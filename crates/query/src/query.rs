@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::TableFunctionImpl;
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::config::ConfigNonZeroUsize;
-use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 use crate::error::{QueryError, sqlstate};
 use crate::functions;
 use crate::functions::large::LargeCalls;
+use crate::functions::operator::OperatorFunction;
 use crate::functions::text::CheckCasts;
 use crate::functions::zero::{BothZeros, OneZeroInKeys};
 use crate::operators::cooperation::Cooperation;
@@ -63,6 +64,7 @@ use crate::sql::constant;
 use crate::sql::constant::LongTexts;
 use crate::sql::extent;
 use crate::sql::footprint::Footprint;
+use crate::sql::operator;
 use crate::sql::parser::{Parser, Tokens};
 use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
@@ -70,12 +72,14 @@ use crate::sql::statement;
 use crate::sql::statement::Request;
 use crate::sql::value;
 use crate::system::SystemRows;
+use crate::system::as_text::TextsOfValues;
 use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
 use crate::system::pg_catalog;
-use crate::system::pg_catalog::{FormatType, SessionCursors};
+use crate::system::pg_catalog::FormatType;
 use crate::system::rows_read::SystemRowsRead;
-use crate::system::session::{OfText, SetConfig, SizePretty, TypeOf};
+use crate::system::session::{OfText, OidOf, SetConfig, SizePretty, TypeOf};
+use crate::system::session_tables::SessionRows;
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
@@ -211,7 +215,6 @@ impl Query {
     pub(crate) fn session(&self) -> Session {
         let settings = Settings::new(self.inner.options.statement_timeout).shared();
         let mut state = self.inner.template.clone();
-        use datafusion::execution::FunctionRegistry;
         for function in
             [ScalarUDF::from(CurrentSetting::new(settings.clone())), ScalarUDF::from(SetConfig::new(settings.clone()))]
         {
@@ -219,8 +222,9 @@ impl Query {
                 tracing::warn!(%error, "sessions go without a function of their settings");
             }
         }
-        let cursors = Mutex::default();
-        Session { query: self.clone(), state: Arc::new(state), settings, cursors, account: Arc::default() }
+        let rows = SessionRows { cursors: Vec::new(), prepared: Vec::new(), settings: settings.clone() };
+        let rows = Mutex::new(Arc::new(rows));
+        Session { query: self.clone(), state: Arc::new(state), settings, rows, account: Arc::default() }
     }
 }
 
@@ -245,7 +249,6 @@ fn template(
     let mut config = SessionConfig::new()
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(DATABASE, PUBLIC)
-        .with_information_schema(true)
         .with_target_partitions(options.threads.max(1));
     let settings = config.options_mut();
     settings.execution.time_zone = Some(crate::table::column::UTC.to_owned());
@@ -282,7 +285,12 @@ fn template(
         ScalarUDF::from(TypeOf::new()),
         ScalarUDF::from(SizePretty::new()),
         ScalarUDF::from(OfText::ToRegtype),
+        ScalarUDF::from(OfText::Regtype),
+        ScalarUDF::from(OidOf::new()),
         ScalarUDF::from(OfText::QuoteLiteral),
+        ScalarUDF::from(OperatorFunction::TimeZone),
+        ScalarUDF::from(OperatorFunction::Times),
+        ScalarUDF::from(OperatorFunction::LikeEscape),
     ] {
         context.register_udf(function);
     }
@@ -316,6 +324,7 @@ fn template(
         .with_physical_optimizer_rules(rules)
         .with_type_planner(Arc::new(Types))
         .with_analyzer_rule(Arc::new(CheckCasts))
+        .with_analyzer_rule(Arc::new(TextsOfValues))
         .with_analyzer_rule(Arc::new(OneZeroInKeys))
         .with_analyzer_rule(Arc::new(CheckMemberships))
         .with_optimizer_rule(Arc::new(BothZeros))
@@ -327,8 +336,8 @@ pub(crate) struct Session {
     pub(crate) query: Query,
     state: Arc<SessionState>,
     pub(crate) settings: SharedSettings,
-    /// Its cursors, for `pg_cursors`.
-    pub(crate) cursors: Mutex<Arc<SessionCursors>>,
+    /// What its statements see of it.
+    pub(crate) rows: Mutex<Arc<SessionRows>>,
     /// Record of its planning and running time.
     account: Arc<Account>,
 }
@@ -351,6 +360,8 @@ pub(crate) struct Plan {
     arguments: Vec<usize>,
     /// Whether it may be reused, which it may not if a table function fixed its arguments.
     pub(crate) reusable: bool,
+    /// Whether it reads the cursors or prepared statements of its session.
+    pub(crate) reads_session: bool,
     /// Plan for running it without DataFusion, if it is simple enough.
     pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
     /// Memory of the statement.
@@ -360,6 +371,14 @@ pub(crate) struct Plan {
 }
 
 impl Session {
+    /// Gives the session the number that `pg_backend_pid()` returns, by which its client cancels statements.
+    pub(crate) fn set_process(&mut self, pid: i32) {
+        let function = Constant::of_none("pg_backend_pid", &[], ScalarValue::from(pid));
+        if let Err(error) = Arc::make_mut(&mut self.state).register_udf(Arc::new(function)) {
+            tracing::warn!(%error, "a session goes without pg_backend_pid");
+        }
+    }
+
     /// Parses SQL into statements, with the rewrites that PostgreSQL clients need. Returns them with the memory of the
     /// largest.
     pub(crate) async fn parse(&self, sql: &str) -> Result<(Vec<Statement>, Footprint), QueryError> {
@@ -424,17 +443,17 @@ impl Session {
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        let cursors = self.cursors.lock().clone();
+        let rows = self.rows.lock().clone();
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
         let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, cursors, Stopped::by(stopped))
+            planner.physical(&state, &logical, values, rows, Stopped::by(stopped))
         });
         let planned = planned.await?;
-        let stopped = planned.stopped.clone();
+        let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());
         let turn = inner.turns.begin(account).await;
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
         let task = inner.heavy.handle().spawn(produce(planned, sender, turn));
-        Ok(Rows { schema: plan.schema.clone(), receiver, task: Some(task), stopped, under_way: None })
+        Ok(Rows { schema: plan.schema.clone(), types, receiver, task: Some(task), stopped, under_way: None })
     }
 
     /// Returns the deadline of a statement that starts now.
@@ -458,13 +477,16 @@ impl Inner {
         let texts = LongTexts::take(&mut statement)?;
         // A plan with a session's own functions belongs to the session.
         let text = statement.to_string().to_ascii_lowercase();
-        let reusable = !functions.any && !["current_setting", "set_config"].iter().any(|own| text.contains(own));
+        let reusable =
+            !functions.any && !["current_setting", "set_config", "pg_backend_pid"].iter().any(|own| text.contains(own));
+        let reads_session = ["pg_cursors", "pg_prepared_statements"].iter().any(|table| text.contains(table));
         if !functions.parameters.is_empty() {
             parameter::bind_in_table_functions(&mut statement, &[])?;
         }
         let columns = names::resolve(&mut statement, &tables)?;
         extent::check_joins(&mut statement, columns)?;
         let labels = Labels::of(&statement);
+        operator::rewrite(&mut statement)?;
         let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
         let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
@@ -489,7 +511,7 @@ impl Inner {
             parameters[number - 1].get_or_insert(kind);
         }
         let casts = parameter::cast_types(&logical, &parameters)?;
-        let schema = labels.shown(repeated.shown(&logical)?);
+        let schema = labels.shown(with_types_of_run(state, &logical, repeated.shown(&logical)?));
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
@@ -502,6 +524,7 @@ impl Inner {
             casts,
             arguments,
             reusable,
+            reads_session,
             direct,
             footprint,
             weight,
@@ -513,7 +536,7 @@ impl Inner {
         state: &SessionState,
         plan: &Plan,
         values: Vec<ScalarValue>,
-        cursors: Arc<SessionCursors>,
+        rows: Arc<SessionRows>,
         stopped: Stopped,
     ) -> Result<Planned, QueryError> {
         let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
@@ -523,7 +546,7 @@ impl Inner {
         }
         let mut state = state.clone();
         state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
-        state.config_mut().set_extension(cursors);
+        state.config_mut().set_extension(rows);
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
@@ -565,6 +588,21 @@ impl Plan {
         let known = self.parameters.get(at)?.as_ref();
         known.or_else(|| self.casts.get(at)?.as_ref().filter(|_| !is_given))
     }
+}
+
+/// Gives columns the types that they have when the plan runs: its analysis widens numbers, and times at a time zone are
+/// local. A plan that cannot be analysed before its parameters are known keeps the types that it has.
+fn with_types_of_run(state: &SessionState, logical: &LogicalPlan, shown: SchemaRef) -> SchemaRef {
+    let analysed = state.analyzer().execute_and_check(logical.clone(), state.config_options(), |_, _| {});
+    let Ok(analysed) = analysed else { return shown };
+    let made = analysed.schema().fields();
+    let is_same = |(field, made): (&FieldRef, &FieldRef)| field.data_type() == made.data_type();
+    if made.len() != shown.fields().len() || shown.fields().iter().zip(made).all(is_same) {
+        return shown;
+    }
+    let typed = |(field, made): (&FieldRef, &FieldRef)| field.as_ref().clone().with_data_type(made.data_type().clone());
+    let fields: Vec<Field> = shown.fields().iter().zip(made).map(typed).collect();
+    Arc::new(Schema::new_with_metadata(fields, shown.metadata().clone()))
 }
 
 /// A physical plan ready to run, with its memory.
@@ -615,8 +653,10 @@ async fn produce(planned: Planned, sender: mpsc::Sender<UnderWay>, turn: Turn) {
 
 /// Result of a running query. Dropping it stops the query at its next yield.
 pub(crate) struct Rows {
-    /// Columns of every batch.
+    /// Columns as announced.
     pub(crate) schema: SchemaRef,
+    /// Columns of every batch. Values of parameters can have changed their types.
+    pub(crate) types: SchemaRef,
     receiver: mpsc::Receiver<UnderWay>,
     task: Option<JoinHandle<()>>,
     stopped: Stopped,

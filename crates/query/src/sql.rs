@@ -1,12 +1,14 @@
 //! Parses the text of a statement within limits, and classifies its request.
 
 pub(crate) mod array;
+pub(crate) mod catalogs;
 pub(crate) mod constant;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod dialect;
 pub(crate) mod extent;
 pub(crate) mod footprint;
+pub(crate) mod operator;
 pub(crate) mod parser;
 pub(crate) mod setting;
 pub(crate) mod signs;

@@ -1,12 +1,15 @@
 //! System rows that the server provides for SQL: `strongback.sources`, `strongback.gaps`, `strongback.events`,
 //! `strongback.runs`. Definitions of the server's own streams, whose tables exist before their first row.
 
+pub(crate) mod as_text;
 pub(crate) mod catalog;
 pub(crate) mod counters;
 pub(crate) mod function;
+pub(crate) mod information_schema;
 pub(crate) mod pg_catalog;
 pub(crate) mod rows_read;
 pub(crate) mod session;
+pub(crate) mod session_tables;
 pub(crate) mod state;
 pub(crate) mod tables;
 

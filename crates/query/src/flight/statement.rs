@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_flight::FlightData;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNano, Schema, SchemaRef, TimeUnit};
 use datafusion::common::ScalarValue;
 use prost::Message;
 
@@ -129,6 +129,13 @@ fn plain(column: &ArrayRef, row: usize) -> Result<ScalarValue, QueryError> {
         DataType::LargeUtf8 | DataType::Utf8View => {
             ScalarValue::try_from_array(column, row)?.cast_to(&DataType::Utf8)?
         }
+        // A cast to an interval would take its number for months.
+        DataType::Duration(_) => {
+            let length =
+                ScalarValue::try_from_array(column, row)?.cast_to(&DataType::Duration(TimeUnit::Nanosecond))?;
+            let ScalarValue::DurationNanosecond(length_ns) = length else { return Ok(ScalarValue::Utf8(None)) };
+            ScalarValue::IntervalMonthDayNano(length_ns.map(|ns| IntervalMonthDayNano::new(0, 0, ns)))
+        }
         _ => ScalarValue::try_from_array(column, row)?,
     })
 }
@@ -153,14 +160,23 @@ pub(super) async fn run(
 
 /// Returns the columns of a schema as they are sent: texts instead of dictionaries.
 pub(super) fn sent_schema(schema: &Schema) -> SchemaRef {
-    let field = |field: &Arc<Field>| {
-        let kind = match field.data_type() {
-            DataType::Dictionary(_, value) => value.as_ref().clone(),
-            kind => kind.clone(),
-        };
-        Field::new(field.name(), kind, field.is_nullable())
-    };
+    let field = |field: &Arc<Field>| Field::new(field.name(), sent_type(field.data_type()), field.is_nullable());
     Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
+}
+
+fn sent_type(kind: &DataType) -> DataType {
+    let element = |field: &Arc<Field>| {
+        let plain = sent_type(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(plain))
+    };
+    match kind {
+        DataType::Dictionary(_, value) => sent_type(value),
+        DataType::List(field) => DataType::List(element(field)),
+        DataType::LargeList(field) => DataType::LargeList(element(field)),
+        DataType::FixedSizeList(field, length) => DataType::FixedSizeList(element(field), *length),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(element).collect()),
+        other => other.clone(),
+    }
 }
 
 /// Returns the parameters of a plan as columns.

@@ -94,7 +94,7 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         return Ok(with_one_zero_compared(expr, schema));
     }
     if is_of_postgres(&expr)
-        && let Some(meant) = as_in_postgres(&expr, schema)?
+        && let Some(meant) = as_in_postgres(&expr)?
     {
         return Ok(Transformed::yes(meant));
     }

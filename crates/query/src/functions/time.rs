@@ -1,12 +1,9 @@
-//! Times as PostgreSQL has them: `at time zone` of a time with a zone is the local time there, and `to_char` knows the
-//! patterns of PostgreSQL.
+//! Times as PostgreSQL has them: `to_char` knows the patterns of PostgreSQL.
 
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use datafusion::functions::datetime::to_local_time;
+use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{Expr, ExprSchemable};
 
 use crate::error::{QueryError, sqlstate};
 
@@ -49,29 +46,15 @@ const PATTERNS: [(&str, &str); 30] = [
 
 /// Reports whether an expression may be one that [`as_in_postgres`] changes or refuses.
 pub(crate) fn is_of_postgres(expr: &Expr) -> bool {
-    match expr {
-        Expr::Cast(cast) => is_of_zone(cast.field.data_type()),
-        Expr::ScalarFunction(call) => matches!(call.func.name(), "to_char" | "generate_series"),
-        _ => false,
-    }
-}
-
-fn is_of_zone(kind: &DataType) -> bool {
-    matches!(kind, DataType::Timestamp(_, Some(zone)) if **zone != *UTC)
+    matches!(expr, Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "generate_series"))
 }
 
 /// Returns an expression as PostgreSQL means it, or `None` if it is already.
 ///
 /// # Errors
 /// If it means something else here and cannot be replaced.
-pub(crate) fn as_in_postgres(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+pub(crate) fn as_in_postgres(expr: &Expr) -> Result<Option<Expr>> {
     match expr {
-        // Only `at time zone` casts to another zone. The time is the same there, and the result its local form.
-        Expr::Cast(cast) if is_of_zone(cast.field.data_type()) => {
-            let is_zoned = matches!(cast.expr.get_type(schema)?, DataType::Timestamp(_, Some(_)));
-            let local = || Expr::ScalarFunction(ScalarFunction { func: to_local_time(), args: vec![expr.clone()] });
-            Ok(is_zoned.then(local))
-        }
         Expr::ScalarFunction(call) if call.func.name() == "generate_series" => {
             let text = "generate_series makes rows, and is not supported in an expression";
             let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text);

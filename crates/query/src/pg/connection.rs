@@ -420,7 +420,9 @@ impl Connection {
                 return Ok(Running::direct(plan.clone(), rows, formats));
             }
         }
-        self.list_cursors();
+        if plan.reads_session {
+            self.list_session();
+        }
         // The wait for a turn can be long, and may be interrupted like a running query.
         let watched = self.watch(deadline);
         let session = &self.session;

@@ -12,7 +12,8 @@ use crate::error::{QueryError, sqlstate};
 use crate::running::clock::now_ns;
 use crate::sql::cursor::{Cursor, Fetch, Reach};
 use crate::sql::footprint::Footprint;
-use crate::system::pg_catalog::{CursorRow, SessionCursors};
+use crate::system::session::type_text;
+use crate::system::session_tables::{CursorRow, PreparedRow, SessionRows};
 use crate::wire::message;
 use crate::wire::message::{Formats, ResultColumn, RowForm};
 
@@ -32,7 +33,16 @@ impl Connection {
         }
         let statement = Some(statement);
         let (plan, given) = (Some(plan), Vec::new());
-        let prepared = PreparedStatement { sql: None, statement, footprint, plan: plan.clone(), given, cursor: None };
+        let prepared = PreparedStatement {
+            sql: None,
+            statement,
+            footprint,
+            plan: plan.clone(),
+            given,
+            cursor: None,
+            from_sql: false,
+            created_us: now_ns().div_euclid(1_000),
+        };
         self.declare(cursor, Bound { prepared: Arc::new(prepared), plan, values: Vec::new() }).await
     }
 
@@ -125,20 +135,35 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the session about its cursors before a statement of DataFusion starts, which may read `pg_cursors`.
-    pub(super) fn list_cursors(&self) {
-        let mut listed = self.session.cursors.lock();
-        let cursors = self.portals.iter().filter(|(_, portal)| portal.is_cursor);
-        if listed.0.is_empty() && cursors.clone().next().is_none() {
-            return;
-        }
-        let row = |(name, portal): (&String, &Portal)| CursorRow {
+    /// Tells the session about its cursors and prepared statements, before a statement starts that reads them.
+    pub(super) fn list_session(&self) {
+        let text = |prepared: &PreparedStatement| match (&prepared.sql, &prepared.statement) {
+            (Some(sql), _) => sql.clone(),
+            (None, statement) => statement.as_ref().map_or_else(String::new, ToString::to_string),
+        };
+        let cursor = |(name, portal): (&String, &Portal)| CursorRow {
             name: name.clone(),
-            statement: portal.bound.prepared.statement.as_ref().map_or_else(String::new, ToString::to_string),
+            statement: text(&portal.bound.prepared),
             binary: portal.formats.binary(0),
             created_us: portal.created_us,
         };
-        *listed = Arc::new(SessionCursors(cursors.map(row).collect()));
+        let prepared = |(name, prepared): (&String, &Arc<PreparedStatement>)| PreparedRow {
+            name: name.clone(),
+            statement: text(prepared),
+            parameters: prepared.parameter_types().iter().map(type_text).collect(),
+            columns: prepared
+                .plan
+                .as_ref()
+                .and_then(|plan| columns_of(plan).ok())
+                .map(|columns| columns.iter().map(|column| type_text(&column.kind)).collect()),
+            from_sql: prepared.from_sql,
+            created_us: prepared.created_us,
+        };
+        let cursors = self.portals.iter().filter(|(_, portal)| portal.is_cursor).map(cursor).collect();
+        let named = self.statements.iter().filter(|(name, _)| !name.is_empty());
+        let settings = self.session.settings.clone();
+        *self.session.rows.lock() =
+            Arc::new(SessionRows { cursors, prepared: named.map(prepared).collect(), settings });
     }
 
     /// Takes the running statement of a portal. Until it is put back, the portal counts as failed.

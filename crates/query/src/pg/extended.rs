@@ -38,7 +38,16 @@ impl Connection {
                     parameter::give_numbers(&mut statement.as_ref().clone(), &mut given)?;
                 }
                 let (sql, statement, plan) = (Some(sql.to_owned()), Some(statement), Some(plan));
-                let mut prepared = PreparedStatement { sql, statement, footprint, plan, given, cursor: None };
+                let mut prepared = PreparedStatement {
+                    sql,
+                    statement,
+                    footprint,
+                    plan,
+                    given,
+                    cursor: None,
+                    from_sql: false,
+                    created_us: now_ns().div_euclid(1_000),
+                };
                 self.give_types(&mut prepared).await?;
                 prepared
             }
@@ -61,6 +70,8 @@ impl Connection {
                     plan: None,
                     given,
                     cursor: None,
+                    from_sql: false,
+                    created_us: now_ns().div_euclid(1_000),
                 };
                 if let Some(statement) = prepared.statement.clone() {
                     let request = statement::request(&statement);

@@ -27,9 +27,21 @@ pub(super) struct PreparedStatement {
     pub(super) given: Vec<u32>,
     /// Cursor that the statement declares.
     pub(super) cursor: Option<Cursor>,
+    /// Whether it was prepared by SQL, and not by the protocol.
+    pub(super) from_sql: bool,
+    /// Time at which it was prepared, in microseconds since 1970.
+    pub(super) created_us: i64,
 }
 
 impl PreparedStatement {
+    /// Returns the types with which its parameters are announced.
+    pub(super) fn parameter_types(&self) -> Vec<Type> {
+        let plan = self.plan.as_deref();
+        let inferred = |at| parameter::wire_type(plan.and_then(|plan| plan.parameter(at, false)));
+        let given = |at| self.given(at).map(|oid| Type::from_oid(oid).unwrap_or(Type::UNKNOWN));
+        (0..plan.map_or(0, |plan| plan.parameters.len())).map(|at| given(at).unwrap_or_else(|| inferred(at))).collect()
+    }
+
     /// Returns the parameter type that the client gave, if it gave one.
     pub(super) fn given(&self, at: usize) -> Option<u32> {
         self.given.get(at).copied().filter(|oid| *oid != 0)

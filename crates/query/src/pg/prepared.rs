@@ -10,6 +10,7 @@ use super::portal::{Bound, PreparedStatement};
 use super::watched::Failure;
 use crate::error::{QueryError, sqlstate};
 use crate::query::Plan;
+use crate::running::clock::now_ns;
 use crate::sql::footprint::Footprint;
 use crate::sql::statement;
 use crate::sql::statement::Request;
@@ -57,7 +58,16 @@ impl Connection {
         let statement = Arc::new(statement);
         let plan = Some(self.planned(&statement, footprint).await?);
         let statement = Some(statement);
-        let prepared = PreparedStatement { sql: None, statement, footprint, plan, given, cursor: None };
+        let prepared = PreparedStatement {
+            sql: None,
+            statement,
+            footprint,
+            plan,
+            given,
+            cursor: None,
+            from_sql: true,
+            created_us: now_ns().div_euclid(1_000),
+        };
         self.hold(prepared.bytes())?;
         self.statements.insert(name, Arc::new(prepared));
         Ok(())

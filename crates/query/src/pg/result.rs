@@ -80,12 +80,12 @@ impl Running {
     /// If a column has no type on the wire, or another one than announced.
     pub(crate) fn batches(plan: &Plan, rows: Rows, formats: Formats) -> Result<Self, QueryError> {
         let mut kinds = Vec::with_capacity(plan.schema.fields().len());
-        for (announced, field) in plan.schema.fields().iter().zip(rows.schema.fields()) {
+        for (announced, field) in plan.schema.fields().iter().zip(rows.types.fields()) {
             let is_whole = |kind: &DataType| kind.is_integer() || kind.is_decimal();
             if is_whole(announced.data_type()) && field.data_type().is_floating()
                 || announced.data_type().is_integer() && field.data_type().is_decimal()
             {
-                let text = format!("with these parameters column {:?} is no longer a whole number", field.name());
+                let text = format!("with these parameters column {:?} is no longer a whole number", announced.name());
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, text)
                     .with_hint("Cast the parameter, as in $1::float8."));
             }

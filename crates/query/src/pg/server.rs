@@ -226,7 +226,7 @@ impl Client {
             .with_hint(format!("The database is \"{DATABASE}\"."))
             .into());
         }
-        let session = query.session();
+        let mut session = query.session();
         {
             let mut settings = session.settings.lock();
             for (name, value) in &parameters {
@@ -245,6 +245,7 @@ impl Client {
             }
         }
         let (key, cancel) = keys.register()?;
+        session.set_process(key.pid);
         let settings = session.settings.lock().clone();
         for name in REPORTED {
             let value = match name {

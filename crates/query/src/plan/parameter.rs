@@ -155,6 +155,7 @@ pub(crate) fn cast_given(
             Type::NUMERIC => SqlType::Numeric(ExactNumberInfo::None),
             Type::DATE => SqlType::Date,
             Type::TIMESTAMPTZ => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
+            Type::INTERVAL => SqlType::Interval { fields: None, precision: None },
             _ => return None,
         };
         (!fits && !is_argument(at)).then_some(kind)

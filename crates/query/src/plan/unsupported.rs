@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Statement};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor};
 
 use crate::error::{QueryError, sqlstate};
 use crate::sql::walk::{Step, Visitor, walk};
@@ -14,7 +14,8 @@ use crate::sql::walk::{Step, Visitor, walk};
 /// Checks a parsed statement.
 ///
 /// # Errors
-/// If it has `EXCEPT ALL` or `INTERSECT ALL`, of which the result would have each row only once or too often.
+/// If it has `EXCEPT ALL` or `INTERSECT ALL`, of which the result would have each row only once or too often, or
+/// `TABLESAMPLE`, which would return all rows.
 pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
     struct Operations;
     impl Visitor for Operations {
@@ -30,6 +31,15 @@ pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryErro
                     return ControlFlow::Break(error);
                 }
                 bodies.extend([left.as_ref(), right.as_ref()]);
+            }
+            ControlFlow::Continue(())
+        }
+
+        fn table(&mut self, table: &mut TableFactor) -> Step {
+            if matches!(table, TableFactor::Table { sample: Some(_), .. }) {
+                let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "TABLESAMPLE is not supported")
+                    .with_hint("resample() takes values on a grid of times.");
+                return ControlFlow::Break(error);
             }
             ControlFlow::Continue(())
         }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArguments, Ident, LimitClause, ObjectName,
-    ObjectNamePart, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
+    Array, Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, Value,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser as SqlParser;
@@ -19,11 +18,13 @@ use datafusion_pg_catalog::sql::rules::{
 };
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::array;
+use crate::sql::catalogs;
 use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
 use crate::sql::footprint::Footprint;
 use crate::sql::signs;
-use crate::sql::walk::{Step, Visitor, walk, walk_expr, walk_query};
+use crate::sql::walk::{Step, Visitor, walk};
 
 /// Maximum text accepted, in bytes.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
@@ -46,6 +47,8 @@ pub(crate) struct Parser {
     /// Parser of client statements that are replaced as a whole.
     clients: PostgresCompatibilityParser,
     before_subqueries: Vec<Arc<dyn SqlStatementRewriteRule>>,
+    /// Rule of the clients' parser for casts, in place of which [`catalogs::rewrite`] stands.
+    casts: RewriteRegCastToSubquery,
     after_subqueries: FixVersionColumnName,
 }
 
@@ -62,8 +65,8 @@ impl Parser {
                 Arc::new(CurrentUserVariableToSessionUserFunctionCall),
                 Arc::new(StripCollate),
                 Arc::new(RewritePgCatalogOperator),
-                Arc::new(RewriteRegCastToSubquery::new()),
             ],
+            casts: RewriteRegCastToSubquery::new(),
             after_subqueries: FixVersionColumnName,
         }
     }
@@ -99,12 +102,23 @@ impl Parser {
         for statement in &mut statements {
             largest = largest.max(footprint.with(&extent::check_statement(statement, columns_of)?));
         }
+        for statement in &mut statements {
+            walk(statement, &mut Quoted)?;
+        }
+        let mut is_rewritten = false;
+        if names_catalog {
+            for statement in &mut statements {
+                is_rewritten |= catalogs::before(statement)?;
+            }
+        }
         let mut statements: Vec<Statement> = statements.into_iter().map(|s| self.before_subqueries(s)).collect();
-        if names_catalog && statements.iter().all(|statement| matches!(statement, Statement::Query(_))) {
+        if names_catalog && !is_rewritten && statements.iter().all(|statement| matches!(statement, Statement::Query(_)))
+        {
             // Beyond its rules, the clients' parser only replaces whole queries.
             let by_rules: Vec<Statement> = statements
                 .iter()
-                .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s.clone())))
+                .map(|s| self.casts.rewrite(s.clone()))
+                .map(|s| self.after_subqueries.rewrite(RemoveSubqueryFromProjection.rewrite(s)))
                 .collect();
             let mut replaced = self.clients.parse(sql)?;
             for statement in &mut replaced {
@@ -115,7 +129,7 @@ impl Parser {
             }
         }
         for statement in &mut statements {
-            walk(statement, &mut CatalogSubqueries)?;
+            catalogs::rewrite(statement, names_catalog)?;
         }
         Ok((statements.into_iter().map(|s| self.after_subqueries.rewrite(s)).collect(), largest))
     }
@@ -221,158 +235,60 @@ impl Visitor for WithoutAliases {
     }
 }
 
-/// Rewrites subqueries in the select lists of clients over the catalogs: correlated ones, which would find no rows, become
-/// NULL or an empty array, and uncorrelated ones are limited to one row, because any row will do. Subqueries over other
-/// tables are left unchanged.
-struct CatalogSubqueries;
+/// Takes texts for what PostgreSQL takes them: a number in quotes after LIMIT and OFFSET, and an array in brackets after
+/// `any` and `all`. `FETCH FIRST` becomes LIMIT.
+struct Quoted;
 
-impl Visitor for CatalogSubqueries {
+impl Visitor for Quoted {
     fn query(&mut self, query: &mut Query) -> Step {
-        let SetExpr::Select(select) = query.body.as_mut() else { return ControlFlow::Continue(()) };
-        let tables = select.from.iter().flat_map(|from| {
-            let joined = from.joins.iter().map(|join| &join.relation);
-            std::iter::once(&from.relation).chain(joined)
-        });
-        let mut kinds =
-            tables.map(|table| matches!(table, TableFactor::Table { name, args: None, .. } if is_catalog(name)));
-        let mut values = CatalogValues { in_catalogs: !select.from.is_empty() && kinds.all(|is_catalog| is_catalog) };
-        for item in &mut select.projection {
-            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
-            if let Err(error) = walk_expr(expr, &mut values) {
-                return ControlFlow::Break(error);
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Names the schema of a catalog that the rules of the library do not know.
-    fn table(&mut self, table: &mut TableFactor) -> Step {
-        if let TableFactor::Table { name, args: None, .. } = table
-            && let [part] = name.0.as_slice()
-            && part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case("pg_cursors"))
-        {
-            name.0.insert(0, ObjectNamePart::Identifier(Ident::new("pg_catalog")));
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-/// Visitor of the expressions in a select list, which replaces subqueries over the catalogs.
-struct CatalogValues {
-    /// Whether the select list is that of a query over the catalogs.
-    in_catalogs: bool,
-}
-
-impl Visitor for CatalogValues {
-    fn expr(&mut self, expr: &mut Expr) -> Step {
-        let is_array = matches!(expr, Expr::Function(_));
-        let subquery = match expr {
-            Expr::Subquery(subquery) => subquery,
-            Expr::Function(Function { name, args: FunctionArguments::Subquery(subquery), .. })
-                if name.to_string().eq_ignore_ascii_case("array") =>
+        let number = |expr: &mut Expr| {
+            if let Expr::Value(value) = expr
+                && let Value::SingleQuotedString(text) = &value.value
+                && text.trim().parse::<i64>().is_ok()
             {
-                subquery
+                value.value = Value::Number(text.trim().to_owned(), false);
             }
-            _ => return ControlFlow::Continue(()),
         };
-        let look = match Subquery::of(subquery) {
-            Ok(look) => look,
-            Err(error) => return ControlFlow::Break(error),
-        };
-        if !look.catalogs_only || look.calls && !self.in_catalogs {
-            return ControlFlow::Continue(());
+        if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
+            limit.iter_mut().for_each(number);
+            offset.iter_mut().for_each(|offset| number(&mut offset.value));
         }
-        if is_array {
-            *expr = null_texts();
-        } else if look.correlated && !look.aggregates {
-            *expr = Expr::Value(Value::Null.with_empty_span());
-        } else if !look.correlated && subquery.limit_clause.is_none() && subquery.fetch.is_none() {
-            let one = Expr::Value(Value::Number("1".to_owned(), false).with_empty_span());
-            subquery.limit_clause =
-                Some(LimitClause::LimitOffset { limit: Some(one), offset: None, limit_by: Vec::new() });
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-/// Returns a NULL of type `text[]`.
-fn null_texts() -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(Expr::Value(Value::Null.with_empty_span())),
-        data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(DataType::Text), None)),
-        array: false,
-        format: None,
-    }
-}
-
-/// Properties of a subquery.
-struct Subquery {
-    catalogs_only: bool,
-    /// Whether it calls functions in FROM.
-    calls: bool,
-    correlated: bool,
-    aggregates: bool,
-    names: Vec<String>,
-    qualifiers: Vec<String>,
-}
-
-impl Subquery {
-    fn of(query: &mut Query) -> Result<Subquery, QueryError> {
-        let mut look = Subquery {
-            catalogs_only: true,
-            calls: false,
-            correlated: false,
-            aggregates: false,
-            names: Vec::new(),
-            qualifiers: Vec::new(),
-        };
-        walk_query(query, &mut look)?;
-        look.catalogs_only &= !look.names.is_empty() || look.calls;
-        look.correlated = look.qualifiers.iter().any(|qualifier| !look.names.contains(qualifier));
-        Ok(look)
-    }
-}
-
-impl Visitor for Subquery {
-    fn table(&mut self, table: &mut TableFactor) -> Step {
-        if let TableFactor::Table { name, alias, args, .. } = table {
-            self.calls |= args.is_some();
-            self.catalogs_only &= args.is_some() || is_catalog(name);
-            let own =
-                alias.as_ref().map(|alias| &alias.name).or_else(|| name.0.last().and_then(|part| part.as_ident()));
-            self.names.extend(own.map(|ident| ident.value.to_lowercase()));
-        } else {
-            self.catalogs_only = false;
+        if let Some(fetch) = query.fetch.take_if(|fetch| !fetch.with_ties && !fetch.percent)
+            && query.limit_clause.as_ref().is_none_or(|clause| {
+                matches!(clause, LimitClause::LimitOffset { limit: None, limit_by, .. } if limit_by.is_empty())
+            })
+        {
+            let one = || Expr::Value(Value::Number("1".to_owned(), false).into());
+            let rows = Some(fetch.quantity.unwrap_or_else(one));
+            let offset = query.limit_clause.take().and_then(|clause| match clause {
+                LimitClause::LimitOffset { offset, .. } => offset,
+                LimitClause::OffsetCommaLimit { .. } => None,
+            });
+            query.limit_clause = Some(LimitClause::LimitOffset { limit: rows, offset, limit_by: Vec::new() });
         }
         ControlFlow::Continue(())
     }
 
     fn expr(&mut self, expr: &mut Expr) -> Step {
-        match expr {
-            Expr::CompoundIdentifier(parts) if parts.len() > 1 => {
-                self.qualifiers.extend(parts.get(parts.len() - 2).map(|ident| ident.value.to_lowercase()));
+        let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else { return ControlFlow::Continue(()) };
+        while let Expr::Nested(inner) = right.as_mut()
+            && matches!(inner.as_ref(), Expr::Nested(_) | Expr::Value(_))
+        {
+            **right = std::mem::replace(inner, Expr::Value(Value::Null.into()));
+        }
+        if let Expr::Value(value) = right.as_ref()
+            && let Value::SingleQuotedString(text) = &value.value
+            && text.trim_start().starts_with('{')
+        {
+            match array::elements(text) {
+                Ok(elements) => {
+                    let value = |element: Option<String>| element.map_or(Value::Null, Value::SingleQuotedString);
+                    let elem = elements.into_iter().map(|element| Expr::Value(value(element).into())).collect();
+                    **right = Expr::Array(Array { elem, named: true });
+                }
+                Err(error) => return ControlFlow::Break(error),
             }
-            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => self.qualifiers.push(String::new()),
-            Expr::Function(function) => {
-                let name = function.name.to_string().to_lowercase();
-                let name = name.rsplit('.').next().unwrap_or_default();
-                self.aggregates |=
-                    ["count", "sum", "min", "max", "avg", "array_agg", "string_agg", "bool_and", "bool_or"]
-                        .contains(&name);
-            }
-            _ => {}
         }
         ControlFlow::Continue(())
-    }
-}
-
-fn is_catalog(name: &ObjectName) -> bool {
-    let parts: Vec<String> =
-        name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.to_lowercase()).collect();
-    match parts.as_slice() {
-        [schema, _] => schema == "pg_catalog" || schema == "information_schema",
-        [_, schema, _] => schema == "pg_catalog" || schema == "information_schema",
-        _ => false,
     }
 }

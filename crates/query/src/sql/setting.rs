@@ -121,6 +121,16 @@ impl Settings {
         all
     }
 
+    /// Reports whether a setting describes the server, so that it cannot be set.
+    pub(crate) fn is_fixed(name: &str) -> bool {
+        FIXED.iter().any(|(fixed, _)| *fixed == name)
+    }
+
+    /// Returns the value that a setting has in a new session.
+    pub(crate) fn default(name: &str) -> Option<&'static str> {
+        FIXED.iter().chain(&DEFAULTS).find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
     /// Sets a setting, or resets it to its default for `None`.
     ///
     /// # Errors
@@ -138,7 +148,7 @@ impl Settings {
         let invalid = |value: &str| {
             QueryError::new(sqlstate::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
         };
-        if FIXED.iter().any(|(fixed, _)| *fixed == name) {
+        if Settings::is_fixed(&name) {
             if name.starts_with("transaction_") {
                 return match value {
                     Some("on" | "true" | "yes" | "1") | None => Ok(()),
@@ -184,6 +194,11 @@ impl Settings {
             ("timezone", _) => {}
             ("bytea_output", Some("hex")) | ("datestyle", Some(_)) | ("intervalstyle", Some("postgres")) => {}
             ("bytea_output" | "intervalstyle", Some(text)) => return Err(invalid(text)),
+            ("search_path", Some(text)) if !is_default_path(text) => {
+                let text = format!("search_path has only public and pg_catalog, and not {text}");
+                return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
+                    .with_hint("Name tables of other schemas with their schema, as in strongback.gaps."));
+            }
             ("default_transaction_read_only", Some("off" | "false" | "no" | "0")) => {
                 return Err(QueryError::read_only("a transaction in read-write mode"));
             }
@@ -223,6 +238,14 @@ fn is_utc(text: &str) -> bool {
     let text = text.trim_matches('\'');
     ["utc", "etc/utc", "gmt", "z", "zulu", "+00", "+00:00", "0", "default", "uct", "universal"]
         .contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Reports whether a list of schemas has only those whose tables are found without a schema.
+fn is_default_path(text: &str) -> bool {
+    let schema = |part: &str| part.trim().trim_matches(['"', '\'']).to_ascii_lowercase();
+    text.split(',').all(|part| {
+        matches!(schema(part).as_str(), "" | "public" | "pg_catalog" | "information_schema" | "$user" | "default")
+    })
 }
 
 /// Reports whether a text is a displacement in hours, such as `-7` or `5.5`.
@@ -282,6 +305,8 @@ mod tests {
         assert_eq!(settings.get("statement_timeout").as_deref(), Some("1000ms"));
         assert_eq!(settings.set("client_encoding", Some("LATIN1")).unwrap_err().sqlstate, "0A000");
         assert_eq!(settings.set("server_version", Some("9")).unwrap_err().sqlstate, "55P02");
+        assert_eq!(settings.set("search_path", Some("strongback, public")).unwrap_err().sqlstate, "0A000");
+        settings.set("search_path", Some("\"$user\", public")).unwrap();
         assert_eq!(settings.set("no_such", Some("1")).unwrap_err().sqlstate, "42704");
         settings.set("my.own", Some("x")).unwrap();
         assert_eq!(settings.get("my.own").as_deref(), Some("x"));

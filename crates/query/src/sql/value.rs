@@ -130,6 +130,10 @@ pub(crate) fn time_text(text: &str) -> Result<Cow<'_, str>, QueryError> {
         let complete = format!("{}{clock}:00{zone_text}", &text[..11]);
         return Ok(Cow::Owned(time_text(&complete)?.into_owned()));
     }
+    // The date of a time zone is its midnight.
+    if clock.is_empty() && Displacement::parse(zone_text).is_some() {
+        return Ok(Cow::Owned(time_text(&format!("{} 00:00:00{zone_text}", &text[..10]))?.into_owned()));
+    }
     let Some(at) = zone_at.filter(|at| *at > 0) else { return unchanged };
     let (local, written) = (&text[..11 + at], rest[at..].trim());
     if written.is_empty() || written.eq_ignore_ascii_case("z") {
@@ -270,6 +274,8 @@ mod tests {
             ("2026-01-01 00:00:00.25-155959", "2026-01-01T15:59:59.250+00:00"),
             ("2026-01-01 00:00:00 Europe/Berlin", "2026-01-01 00:00:00 Europe/Berlin"),
             ("2026-01-01 00:00:00 europe/berlin", "2026-01-01 00:00:00 Europe/Berlin"),
+            ("2026-01-01 -04", "2026-01-01 00:00:00-04:00"),
+            ("2026-01-01 +5:30", "2026-01-01 00:00:00+05:30"),
             ("no time at all", "no time at all"),
             ("ünïcödé ünïcödé", "ünïcödé ünïcödé"),
         ] {

@@ -14,6 +14,7 @@ use strongback_store::{Channel, ChannelId, ChannelSpec, Interpolation, Layout, S
 
 use crate::error::{QueryError, sqlstate};
 use crate::system::SystemRows;
+use crate::system::information_schema::{INFORMATION, InformationSchema};
 use crate::system::pg_catalog::PgCatalog;
 use crate::system::tables::{SYSTEM_TABLES, SystemTable};
 use crate::table::StoreTable;
@@ -195,6 +196,9 @@ impl CatalogProvider for DatabaseRef {
         if let Some(schema) = self.0.registered.read().get(name) {
             return Some(schema.clone());
         }
+        if name == INFORMATION {
+            return Some(Arc::new(InformationSchema(self.clone())));
+        }
         let prefix = match name {
             PUBLIC => String::new(),
             other => format!("{other}."),
@@ -204,7 +208,11 @@ impl CatalogProvider for DatabaseRef {
     }
 
     fn register_schema(&self, name: &str, schema: Arc<dyn SchemaProvider>) -> Result<Option<Arc<dyn SchemaProvider>>> {
-        let schema = if name == "pg_catalog" { Arc::new(PgCatalog(schema)) } else { schema };
+        let schema = if name == "pg_catalog" {
+            Arc::new(PgCatalog { library: schema, database: Arc::downgrade(&self.0) })
+        } else {
+            schema
+        };
         Ok(self.0.registered.write().insert(name.to_owned(), schema))
     }
 }

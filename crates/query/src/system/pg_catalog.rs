@@ -1,53 +1,114 @@
 //! Corrections to the PostgreSQL catalog of the store's tables, where the library's answer is too coarse.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, StringArray, TimestampMicrosecondArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::catalog::{SchemaProvider, Session, TableProvider};
-use datafusion::common::ScalarValue;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Int32Type};
+use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::{JoinType, ScalarValue};
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
-    ColumnarValue, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TableType, lit, when,
+    ColumnarValue, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, lit, when,
 };
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{Expr, ident};
-use futures::future::BoxFuture;
+use datafusion::prelude::{Expr, col, ident};
 use pgwire::api::Type;
 
-use crate::system::rows_read;
-use crate::system::tables::text;
-use crate::table::column::{UTC, timestamp_type};
-use crate::table::planned;
+use crate::system::catalog::{DATABASE, Database, PUBLIC, SYSTEM};
+use crate::system::session_tables::{SESSION_TABLES, SessionTable, SessionTableProvider};
+use crate::wire::encode::wire_type;
 
 /// Type modifier of `numeric(20,0)`, which holds every u64. No other column type is numeric.
 const NUMERIC_20_MODIFIER: i32 = (20 << 16) + 4;
 
 /// The schema `pg_catalog`.
 #[derive(Debug)]
-pub(crate) struct PgCatalog(pub(crate) Arc<dyn SchemaProvider>);
+pub(crate) struct PgCatalog {
+    /// The schema as the library has it.
+    pub(crate) library: Arc<dyn SchemaProvider>,
+    /// The database that has this schema.
+    pub(crate) database: Weak<Database>,
+}
 
 #[async_trait]
 impl SchemaProvider for PgCatalog {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.0.table_names();
-        names.push(CURSORS.to_owned());
+        let mut names = self.library.table_names();
+        let missing = SESSION_TABLES.iter().map(|table| table.name()).filter(|name| !self.library.table_exist(name));
+        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        names.extend(missing);
         names
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let name = name.to_ascii_lowercase();
-        if name == CURSORS {
-            return Ok(Some(Arc::new(CursorTable::new())));
+        if let Some(table) = SessionTable::named(&name) {
+            return Ok(Some(Arc::new(SessionTableProvider::new(table))));
         }
-        let Some(table) = self.0.table(&name).await? else { return Ok(None) };
-        corrected(&name, table).map(Some)
+        let Some(table) = self.library.table(&name).await? else { return Ok(None) };
+        let arrays = if name == "pg_attribute" { self.arrays().await? } else { None };
+        corrected(&name, table, arrays).map(Some)
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name.eq_ignore_ascii_case(CURSORS) || self.0.table_exist(name)
+        SessionTable::named(name).is_some() || self.library.table_exist(name)
+    }
+}
+
+impl PgCatalog {
+    /// Returns a plan of the columns that are arrays, which the library takes for texts: `x_relid`, `x_attname`, and the
+    /// number of their type, `x_typid`. Returns `None` if there are none.
+    async fn arrays(&self) -> Result<Option<LogicalPlanBuilder>> {
+        let Some(database) = self.database.upgrade() else { return Ok(None) };
+        let tables = database.tables();
+        let mut columns: [Vec<String>; 3] = Default::default();
+        let mut types = Vec::new();
+        for full in tables.names() {
+            let Some(table) = tables.table(full) else { continue };
+            let system = full.strip_prefix(SYSTEM).and_then(|rest| rest.strip_prefix('.'));
+            let (schema, name) = system.map_or((PUBLIC, full.as_str()), |name| (SYSTEM, name));
+            for field in table.schema().fields().iter().filter(|field| field.data_type().is_nested()) {
+                let Ok(kind) = wire_type(field) else { continue };
+                for (column, value) in columns.iter_mut().zip([schema, name, field.name()]) {
+                    column.push(value.to_owned());
+                }
+                types.push(kind.oid() as i32);
+            }
+        }
+        let (Some(classes), Some(namespaces)) =
+            (self.library.table("pg_class").await?, self.library.table("pg_namespace").await?)
+        else {
+            return Ok(None);
+        };
+        if types.is_empty() {
+            return Ok(None);
+        }
+        let [schemas, names, attributes] = columns.map(|column| Arc::new(StringArray::from(column)) as ArrayRef);
+        let found = RecordBatch::try_from_iter([
+            ("x_schema", schemas),
+            ("x_name", names),
+            ("x_attname", attributes),
+            ("x_typid", Arc::new(Int32Array::from(types)) as ArrayRef),
+        ])?;
+        let found = Arc::new(MemTable::try_new(found.schema(), vec![vec![found]])?);
+        let scan =
+            |name: &str, table: Arc<dyn TableProvider>| LogicalPlanBuilder::scan(name, provider_as_source(table), None);
+        let joined = scan("x", found)?
+            .join(scan("n", namespaces)?.build()?, JoinType::Inner, (vec!["x.x_schema"], vec!["n.nspname"]), None)?
+            .join(
+                scan("c", classes)?.build()?,
+                JoinType::Inner,
+                (vec!["x.x_name", "n.oid"], vec!["c.relname", "c.relnamespace"]),
+                None,
+            )?
+            .project(vec![
+                col("c.oid").alias("x_relid"),
+                ident("x_attname").alias("x_attname"),
+                ident("x_typid").alias("x_typid"),
+            ])?;
+        Ok(Some(joined))
     }
 }
 
@@ -56,123 +117,72 @@ const TEXT_ARRAYS: [&str; 8] =
     ["attacl", "attoptions", "datacl", "lanacl", "nspacl", "proacl", "reloptions", "setconfig"];
 
 /// Returns a table with the precision of numeric columns, and with columns that it lacks or has in another type.
-fn corrected(name: &str, table: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
-    let no_texts = || lit(ScalarValue::new_null_list(DataType::Utf8, true, 1));
+fn corrected(
+    name: &str,
+    table: Arc<dyn TableProvider>,
+    arrays: Option<LogicalPlanBuilder>,
+) -> Result<Arc<dyn TableProvider>> {
+    let no_list = |element: DataType| lit(ScalarValue::new_null_list(element, true, 1));
     let schema = table.schema();
-    let mut is_same = true;
+    let is_array = || ident("x_typid").is_not_null();
+    // There are no indexes, and one database.
+    let condition = match name {
+        "pg_index" => Some(lit(false)),
+        "pg_database" => Some(ident("datname").eq(lit(DATABASE))),
+        _ => None,
+    };
+    let mut is_same = condition.is_none();
     let mut columns: Vec<Expr> = Vec::with_capacity(schema.fields().len() + 1);
     for field in schema.fields() {
         let column = field.name().as_str();
         let is_list = matches!(field.data_type(), DataType::List(_));
         let correction = match (name, column) {
             ("pg_attribute", "atttypmod") => {
-                let numeric = ident("atttypid").eq(lit(Type::NUMERIC.oid() as i32));
+                let mut numeric = ident("atttypid").eq(lit(Type::NUMERIC.oid() as i32));
+                if arrays.is_some() {
+                    let array = ident("x_typid").eq(lit(Type::NUMERIC_ARRAY.oid() as i32));
+                    numeric = numeric.or(array.is_true());
+                }
                 Some(when(numeric, lit(NUMERIC_20_MODIFIER)).otherwise(ident("atttypmod"))?)
             }
-            (_, column) if TEXT_ARRAYS.contains(&column) && !is_list => Some(no_texts()),
-            ("pg_constraint", "conkey" | "confkey") if !is_list => {
-                Some(lit(ScalarValue::new_null_list(DataType::Int16, true, 1)))
+            ("pg_attribute", "atttypid") if arrays.is_some() => {
+                Some(when(is_array(), ident("x_typid")).otherwise(ident("atttypid"))?)
             }
+            ("pg_attribute", "attndims") if arrays.is_some() => {
+                Some(when(is_array(), lit(1_i32)).otherwise(ident("attndims"))?)
+            }
+            (_, column) if TEXT_ARRAYS.contains(&column) && !is_list => Some(no_list(DataType::Utf8)),
+            ("pg_constraint", "conkey" | "confkey") | ("pg_index", "indkey" | "indoption") if !is_list => {
+                Some(no_list(DataType::Int16))
+            }
+            ("pg_index", "indclass" | "indcollation") if !is_list => Some(no_list(DataType::Int32)),
             _ => None,
         };
         is_same &= correction.is_none();
-        columns.push(correction.map_or_else(|| ident(column), |corrected| corrected.alias(column)));
+        let metadata = || (!field.metadata().is_empty()).then(|| FieldMetadata::from(field.metadata()));
+        columns.push(correction.map_or_else(|| ident(column), |made| made.alias_with_metadata(column, metadata())));
     }
     for missing in ["relacl", "reloptions"] {
         if name == "pg_class" && schema.field_with_name(missing).is_err() {
-            columns.push(no_texts().alias(missing));
+            columns.push(no_list(DataType::Utf8).alias(missing));
             is_same = false;
         }
     }
     if is_same {
         return Ok(table);
     }
-    let plan = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?.project(columns)?;
-    Ok(Arc::new(ViewTable::new(plan.build()?, None)))
+    let mut plan = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?;
+    if let Some(arrays) = arrays {
+        let keys = (vec!["attrelid", "attname"], vec!["x_relid", "x_attname"]);
+        plan = plan.join(arrays.build()?, JoinType::Left, keys, None)?;
+    }
+    if let Some(condition) = condition {
+        plan = plan.filter(condition)?;
+    }
+    Ok(Arc::new(ViewTable::new(plan.project(columns)?.build()?, None)))
 }
 
-/// Name of the table of cursors.
-const CURSORS: &str = "pg_cursors";
-
-/// A cursor of a session, as its statements see it.
-#[derive(Clone, Debug)]
-pub(crate) struct CursorRow {
-    pub(crate) name: String,
-    pub(crate) statement: String,
-    pub(crate) binary: bool,
-    pub(crate) created_us: i64,
-}
-
-/// The cursors of a session. An extension of the session of an execution.
-#[derive(Debug, Default)]
-pub(crate) struct SessionCursors(pub(crate) Vec<CursorRow>);
-
-/// The table `pg_cursors`, with the cursors of the session that reads it.
-#[derive(Debug)]
-struct CursorTable(SchemaRef);
-
-impl CursorTable {
-    fn new() -> CursorTable {
-        let field = |name: &str, kind: DataType| Field::new(name, kind, true);
-        CursorTable(Arc::new(Schema::new(vec![
-            field("name", DataType::Utf8),
-            field("statement", DataType::Utf8),
-            field("is_holdable", DataType::Boolean),
-            field("is_binary", DataType::Boolean),
-            field("is_scrollable", DataType::Boolean),
-            field("creation_time", timestamp_type()),
-        ])))
-    }
-
-    fn plan_scan(&self, session: &dyn Session, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
-        let cursors = session.config().get_extension::<SessionCursors>().unwrap_or_default();
-        rows_read::scan(session, CURSORS.to_owned(), (&self.0, projection), || {
-            let all = &cursors.0;
-            let flags = |flag: fn(&CursorRow) -> bool| -> ArrayRef {
-                Arc::new(BooleanArray::from_iter(all.iter().map(|cursor| Some(flag(cursor)))))
-            };
-            Ok(vec![
-                text(all.iter().map(|cursor| cursor.name.as_str())),
-                text(all.iter().map(|cursor| cursor.statement.as_str())),
-                flags(|_| false),
-                flags(|cursor| cursor.binary),
-                flags(|_| false),
-                Arc::new(
-                    TimestampMicrosecondArray::from_iter_values(all.iter().map(|cursor| cursor.created_us))
-                        .with_timezone(UTC),
-                ),
-            ])
-        })
-    }
-}
-
-impl TableProvider for CursorTable {
-    fn schema(&self) -> SchemaRef {
-        self.0.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::View
-    }
-
-    fn scan<'s, 'a, 'b, 'c, 'f>(
-        &'s self,
-        session: &'a dyn Session,
-        projection: Option<&'b Vec<usize>>,
-        _filters: &'c [Expr],
-        _limit: Option<usize>,
-    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
-    where
-        's: 'f,
-        'a: 'f,
-        'b: 'f,
-        'c: 'f,
-    {
-        planned(self.plan_scan(session, projection))
-    }
-}
-
-/// The function `format_type`, changed to include the scale of a numeric even if it is 0.
+/// The function `format_type`, changed to include the scale of a numeric even if it is 0, also in arrays.
 #[derive(Debug, Hash, PartialEq, Eq)]
 pub(crate) struct FormatType(pub(crate) Arc<ScalarUDF>);
 
@@ -191,12 +201,26 @@ impl ScalarUDFImpl for FormatType {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = args.number_rows;
+        let kinds = args.args[0].to_array(rows)?;
+        let is_array = |row: usize| {
+            let kinds = kinds.as_primitive_opt::<Int32Type>();
+            kinds.is_some_and(|kinds| kinds.is_valid(row) && kinds.value(row) == Type::NUMERIC_ARRAY.oid() as i32)
+        };
+        let arrays: Vec<bool> = (0..rows).map(is_array).collect();
+        let mut args = args;
+        if arrays.contains(&true) {
+            let elements = kinds.as_primitive::<Int32Type>().unary::<_, Int32Type>(|oid| {
+                if oid == Type::NUMERIC_ARRAY.oid() as i32 { Type::NUMERIC.oid() as i32 } else { oid }
+            });
+            args.args[0] = ColumnarValue::Array(Arc::new(elements));
+        }
         let types = self.0.invoke_with_args(args)?.into_array(rows)?;
-        let named = types.as_string::<i32>().iter().map(|name| {
-            name.map(|name| match name.strip_prefix("numeric(").and_then(|rest| rest.strip_suffix(')')) {
+        let named = types.as_string::<i32>().iter().zip(arrays).map(|(name, is_array)| {
+            let name = match name?.strip_prefix("numeric(").and_then(|rest| rest.strip_suffix(')')) {
                 Some(digits) if !digits.contains(',') => format!("numeric({digits},0)"),
-                _ => name.to_owned(),
-            })
+                _ => name?.to_owned(),
+            };
+            Some(if is_array { name + "[]" } else { name })
         });
         Ok(ColumnarValue::Array(Arc::new(named.collect::<StringArray>())))
     }

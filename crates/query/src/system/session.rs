@@ -3,10 +3,13 @@
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{AsArray, Int32Array, StringArray, StringBuilder};
-use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion_pg_catalog::pg_catalog::oid_field::{kind, oid_field};
 use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
@@ -141,6 +144,8 @@ const KNOWN_TYPES: [Type; 22] = [
 pub(crate) enum OfText {
     /// `to_regtype(text)`: the number of a type, or NULL if there is none of the name.
     ToRegtype,
+    /// `regtype(text)`: the number of a type, as a cast to `regtype` gives it.
+    Regtype,
     /// `quote_literal(text)`: the text as a constant in SQL.
     QuoteLiteral,
 }
@@ -149,6 +154,7 @@ impl ScalarUDFImpl for OfText {
     fn name(&self) -> &str {
         match self {
             OfText::ToRegtype => "to_regtype",
+            OfText::Regtype => "regtype",
             OfText::QuoteLiteral => "quote_literal",
         }
     }
@@ -161,7 +167,7 @@ impl ScalarUDFImpl for OfText {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self {
-            OfText::ToRegtype => DataType::Int32,
+            OfText::ToRegtype | OfText::Regtype => DataType::Int32,
             OfText::QuoteLiteral => DataType::Utf8,
         })
     }
@@ -171,8 +177,51 @@ impl ScalarUDFImpl for OfText {
         let texts = arrays[0].as_string::<i32>().iter();
         Ok(ColumnarValue::Array(match self {
             OfText::ToRegtype => Arc::new(Int32Array::from_iter(texts.map(|name| regtype(name?)))),
+            OfText::Regtype => {
+                let known = |name: &str| {
+                    regtype(name).ok_or_else(|| {
+                        let text = format!("type \"{name}\" does not exist");
+                        QueryError::new(sqlstate::UNDEFINED_OBJECT, text).into_datafusion()
+                    })
+                };
+                Arc::new(texts.map(|name| name.map(known).transpose()).collect::<Result<Int32Array>>()?)
+            }
             OfText::QuoteLiteral => Arc::new(StringArray::from_iter(texts.map(|text| text.map(quoted)))),
         }))
+    }
+}
+
+/// The function `oid(int)`, which returns its argument as the number of an object: to clients, an `oid`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OidOf {
+    signature: Signature,
+}
+
+impl OidOf {
+    pub(crate) fn new() -> Self {
+        OidOf { signature: Signature::exact(vec![DataType::Int32], Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for OidOf {
+    fn name(&self) -> &str {
+        "oid"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int32)
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(oid_field(self.name(), kind::OID, true)))
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(args.args.swap_remove(0))
     }
 }
 
@@ -180,7 +229,15 @@ impl ScalarUDFImpl for OfText {
 fn regtype(name: &str) -> Option<i32> {
     let name = name.trim().to_lowercase();
     let plain = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-    let (plain, is_array) = plain.strip_suffix("[]").map_or((plain, false), |element| (element, true));
+    if let Ok(number) = plain.parse() {
+        return Some(number);
+    }
+    let is_of_array = |plain: &str| plain.len() > 1 && plain.starts_with('_');
+    let (plain, is_array) = match plain.strip_suffix("[]") {
+        Some(element) => (element, true),
+        None if is_of_array(plain) => (&plain[1..], true),
+        None => (plain, false),
+    };
     let known = KNOWN_TYPES.iter().find(|kind| kind.name() == plain || type_text(kind) == plain)?;
     let kind = if is_array { array_of(known)? } else { known.clone() };
     i32::try_from(kind.oid()).ok()
@@ -241,7 +298,7 @@ fn size_text(bytes: i64) -> String {
 }
 
 /// Returns the name of a type in SQL.
-fn type_text(kind: &Type) -> String {
+pub(crate) fn type_text(kind: &Type) -> String {
     if let Some(element) = elements_of_type(kind) {
         return format!("{}[]", type_text(&element));
     }

@@ -21,6 +21,7 @@ use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage};
 
 mod arrays;
+mod catalogs;
 mod copy;
 mod correlated;
 mod flight;

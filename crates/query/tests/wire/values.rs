@@ -10,6 +10,29 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use crate::{Fixture, T0, state_of, text, texts};
 
 #[tokio::test(flavor = "multi_thread")]
+async fn columns_are_announced_with_the_types_of_their_values() {
+    let fixture = Fixture::start().await;
+    fixture.pad(3);
+    let client = fixture.client().await;
+    for (sql, wanted) in [
+        ("select case when x = 1 then 2 else y end from pad", Type::FLOAT8),
+        ("select time at time zone 'Europe/Berlin' from pad", Type::TIMESTAMP),
+        ("select date_trunc('day', time at time zone 'utc') from pad", Type::TIMESTAMP),
+        ("select coalesce(y, x) from pad", Type::FLOAT8),
+        ("select 1 union all select y from pad", Type::FLOAT8),
+        ("select avg(x) from pad", Type::FLOAT8),
+    ] {
+        let statement = client.prepare(sql).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(statement.columns()[0].type_(), &wanted, "{sql}");
+        client.query(&statement, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    // Never the bytes of another type, whatever the values of parameters make of a column.
+    let statement = client.prepare_typed("select sum(x) + $1 from pad", &[Type::FLOAT8]).await.unwrap();
+    assert_eq!(statement.columns()[0].type_(), &Type::FLOAT8);
+    assert_eq!(client.query_one(&statement, &[&0.5_f64]).await.unwrap().get::<_, f64>(0), 3.5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn numbers_beyond_their_type_are_refused() {
     let fixture = Fixture::start().await;
     fixture.pad(3);

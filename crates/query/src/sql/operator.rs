@@ -1,0 +1,237 @@
+//! Operators and functions of PostgreSQL that the planner does not have, or has with another meaning, written in its terms.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Statement, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
+};
+
+use crate::error::{QueryError, sqlstate};
+use crate::sql::walk::{Step, Visitor, walk};
+
+/// Name of the function of an interval and a number, which no statement can call.
+pub(crate) const TIMES: &str = "interval times";
+
+/// Rewrites the operators and functions of a statement.
+///
+/// # Errors
+/// If a pattern of SIMILAR TO is no constant.
+pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), QueryError> {
+    walk(statement, &mut Operators::default())
+}
+
+/// Functions that PostgreSQL has under another name.
+const NAMES: [(&str, &str); 5] = [
+    ("sign", "signum"),
+    ("every", "bool_and"),
+    ("variance", "var_samp"),
+    ("time_bucket", "date_bin"),
+    ("char_length", "character_length"),
+];
+
+/// Functions whose results are unsigned to the planner, and `bigint` in PostgreSQL.
+const BIG_INTEGERS: [&str; 5] = ["row_number", "rank", "dense_rank", "approx_distinct", "regexp_count"];
+
+/// Functions whose results are unsigned to the planner, and `integer` in PostgreSQL.
+const INTEGERS: [&str; 5] = ["ntile", "array_length", "array_ndims", "array_position", "cardinality"];
+
+#[derive(Default)]
+struct Operators {
+    /// Whether the next expression is the call in a cast that was just written.
+    is_cast: bool,
+}
+
+impl Visitor for Operators {
+    fn expr(&mut self, expr: &mut Expr) -> Step {
+        if std::mem::take(&mut self.is_cast) {
+            return ControlFlow::Continue(());
+        }
+        match expr {
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                *expr = call("timezone", vec![take(time_zone), take(timestamp)]);
+            }
+            Expr::Like { pattern, escape_char: escape @ Some(_), .. }
+            | Expr::ILike { pattern, escape_char: escape @ Some(_), .. } => {
+                if let Some(escape) = escape.take() {
+                    **pattern = call("like_escape", vec![take(pattern), Expr::Value(escape)]);
+                }
+            }
+            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+                let pattern = match similar(pattern, escape_char.as_ref()) {
+                    Ok(pattern) => pattern,
+                    Err(error) => return ControlFlow::Break(error),
+                };
+                let op = if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
+                let left = Box::new(Expr::Nested(Box::new(take(text))));
+                *expr = Expr::BinaryOp { left, op, right: Box::new(pattern) };
+            }
+            Expr::UnaryOp { op, expr: operand } => {
+                let name = match op {
+                    UnaryOperator::PGAbs => "abs",
+                    UnaryOperator::PGSquareRoot => "sqrt",
+                    UnaryOperator::PGCubeRoot => "cbrt",
+                    _ => return ControlFlow::Continue(()),
+                };
+                *expr = call(name, vec![take(operand)]);
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Multiply, right } => {
+                if is_interval(left) {
+                    *expr = call(TIMES, vec![take(left), number(take(right))]);
+                } else if is_interval(right) {
+                    *expr = call(TIMES, vec![take(right), number(take(left))]);
+                }
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Divide, right } if is_interval(left) => {
+                let one = Expr::Value(Value::Number("1.0".to_owned(), false).into());
+                let inverse = Expr::BinaryOp {
+                    left: Box::new(one),
+                    op: BinaryOperator::Divide,
+                    right: Box::new(Expr::Nested(Box::new(number(take(right))))),
+                };
+                *expr = call(TIMES, vec![take(left), inverse]);
+            }
+            Expr::Function(_) => self.function(expr),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Operators {
+    fn function(&mut self, expr: &mut Expr) {
+        let Expr::Function(function) = expr else { return };
+        let [ObjectNamePart::Identifier(ident)] = function.name.0.as_mut_slice() else { return };
+        let name = ident.value.to_lowercase();
+        if let Some((_, other)) = NAMES.iter().find(|(known, _)| *known == name) {
+            *ident = Ident::new(*other);
+        }
+        if name == "time_bucket" {
+            monday(function);
+        } else if name == "mod" {
+            if let FunctionArguments::List(list) = &mut function.args
+                && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(a)), FunctionArg::Unnamed(FunctionArgExpr::Expr(b))] =
+                    list.args.as_mut_slice()
+            {
+                let nested = |expr: &mut Expr| {
+                    let inner = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+                    Box::new(Expr::Nested(Box::new(inner)))
+                };
+                let (left, right) = (nested(a), nested(b));
+                *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op: BinaryOperator::Modulo, right }));
+            }
+        } else if let Some(data_type) = integer_of(&name) {
+            let inner = Box::new(std::mem::replace(expr, Expr::Value(Value::Null.into())));
+            *expr = Expr::Cast { kind: CastKind::Cast, expr: inner, data_type, array: false, format: None };
+            self.is_cast = true;
+        }
+    }
+}
+
+/// Returns the type of integers that a function returns in PostgreSQL, if it is another here.
+fn integer_of(name: &str) -> Option<DataType> {
+    match name {
+        name if BIG_INTEGERS.contains(&name) => Some(DataType::BigInt(None)),
+        name if INTEGERS.contains(&name) => Some(DataType::Integer(None)),
+        _ => None,
+    }
+}
+
+/// Gives `time_bucket(width, time)` the origin that it has in TimescaleDB: a Monday, so that weeks begin with one, and for
+/// months the beginning of a year.
+fn monday(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let [width, _] = list.args.as_slice() else { return };
+    let width = width.to_string().to_lowercase();
+    let is_long = ["mon", "year", "decade", "century"].iter().any(|unit| width.contains(unit));
+    let text = if is_long { "2000-01-01 00:00:00+00" } else { "2000-01-03 00:00:00+00" };
+    let origin = Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(Expr::Value(Value::SingleQuotedString(text.to_owned()).into())),
+        data_type: DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        array: false,
+        format: None,
+    };
+    list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(origin)));
+}
+
+/// Returns the regular expression of a pattern of `SIMILAR TO` (PostgreSQL, `similar_escape`).
+///
+/// # Errors
+/// If the pattern is no constant, or its escape is more than one character.
+fn similar(pattern: &Expr, escape: Option<&ValueWithSpan>) -> Result<Expr, QueryError> {
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = pattern else {
+        return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, "SIMILAR TO takes a constant pattern")
+            .with_hint("Use the operator ~ with a regular expression."));
+    };
+    let escape = match escape.map(|escape| &escape.value) {
+        None => Some('\\'),
+        Some(Value::SingleQuotedString(escape)) if escape.chars().nth(1).is_none() => escape.chars().next(),
+        Some(_) => return Err(QueryError::new("22025", "invalid escape string")),
+    };
+    let mut regex = "(?s)^(?:".to_owned();
+    let (mut is_escaped, mut in_brackets) = (false, false);
+    for c in text.chars() {
+        match c {
+            c if is_escaped => {
+                if c.is_ascii_punctuation() {
+                    regex.push('\\');
+                }
+                regex.push(c);
+                is_escaped = false;
+            }
+            c if Some(c) == escape => is_escaped = true,
+            ']' if in_brackets => {
+                in_brackets = false;
+                regex.push(c);
+            }
+            '\\' => regex.push_str("\\\\"),
+            c if in_brackets => regex.push(c),
+            '[' => {
+                in_brackets = true;
+                regex.push(c);
+            }
+            '%' => regex.push_str(".*"),
+            '_' => regex.push('.'),
+            '(' => regex.push_str("(?:"),
+            '.' | '^' | '$' => regex.extend(['\\', c]),
+            c => regex.push(c),
+        }
+    }
+    regex.push_str(")$");
+    Ok(Expr::Value(Value::SingleQuotedString(regex).into()))
+}
+
+fn take(expr: &mut Box<Expr>) -> Expr {
+    std::mem::replace(expr.as_mut(), Expr::Value(Value::Null.into()))
+}
+
+/// Reports whether an expression is certainly an interval.
+fn is_interval(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(_) => true,
+        Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
+        Expr::Nested(inner) => is_interval(inner),
+        _ => false,
+    }
+}
+
+/// Returns an expression as a `double precision`, which is what a parameter beside an interval is.
+fn number(expr: Expr) -> Expr {
+    let expr = Box::new(expr);
+    Expr::Cast { kind: CastKind::Cast, expr, data_type: DataType::DoublePrecision, array: false, format: None }
+}
+
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter().map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))).collect();
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(Ident::with_quote('"', name))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
