@@ -54,33 +54,17 @@ class Client:
         return [pytest.param(f, marks=marks.get(f, []), id=f) for f in FEATURES if f not in self.absent]
 
 
-QUOTED_LIMIT = "LIMIT takes no number in quotes, as the simple protocol of pgx writes it"
-GIVEN = "columns do not have the types that follow from those of parameters; intervals and dates with zones fail"
-REFLECTION = "LIKE … ESCAPE takes no other character than the backslash, and pg_index has texts for arrays"
-UNTYPED_ARRAY = "any(('{…}')) of a literal in brackets is not an array"
-ARRAY_COLUMNS = "array columns are text in pg_attribute"
-METADATA = "array columns are text in pg_attribute, and types, keys and indexes are not listed"
-VISIBLE = "pg_table_is_visible is true for the schema strongback, and array columns are text in pg_attribute"
-SETTINGS = "pg_settings has one row"
-INFORMATION = "information_schema.columns has the types of Arrow"
-REGTYPE = "texts are not cast to regtype"
-PREPARED = "pg_prepared_statements does not exist"
-TEXT_LISTS = "lists of tags are not sent by Flight SQL"
 
 CLIENTS = {
     "psql": Client(
         title="psql",
         version="15.18",
         absent=("grows", "given", "any", "modes", "reset"),
-        not_yet={"metadata": VISIBLE},
     ),
     "psycopg": Client(
         title="psycopg 3",
         version="3.3.9",
         absent=("grows",),
-        not_yet={
-            "given": GIVEN,
-        },
     ),
     "psycopg2": Client(
         title="psycopg 2",
@@ -96,7 +80,6 @@ CLIENTS = {
         title="SQLAlchemy",
         version="2.1.9",
         absent=("given", "prepared", "grows", "copy", "cancel"),
-        not_yet={"metadata": REFLECTION},
     ),
     "pandas": Client(
         title="pandas",
@@ -118,23 +101,15 @@ CLIENTS = {
         title="postgres_fdw",
         version="15.18",
         absent=("grows", "given", "modes", "copy", "reset"),
-        not_yet={
-            "arrays": ARRAY_COLUMNS,
-        },
     ),
     "pgjdbc": Client(
         title="pgjdbc",
         version="42.7.14",
-        not_yet={"given": GIVEN, "modes": UNTYPED_ARRAY, "metadata": METADATA},
     ),
     "pgx": Client(
         title="pgx",
         version="5.13.0",
         absent=("given",),
-        not_yet={
-            "modes": QUOTED_LIMIT,
-            "metadata": REGTYPE,
-        },
     ),
     "pq": Client(
         title="lib/pq",
@@ -145,22 +120,15 @@ CLIENTS = {
         title="node-postgres",
         version="8.23.1",
         absent=("grows", "given", "metadata"),
-        not_yet={
-            "prepared": PREPARED,
-        },
     ),
     "adbc": Client(
         title="ADBC",
         version="1.11.0",
         absent=("grows", "given", "modes", "copy", "transactions", "reset"),
-        not_yet={"arrays": TEXT_LISTS},
     ),
     "flight": Client(
         title="Flight SQL JDBC",
         version="18.3.0",
         absent=("grows", "given", "modes", "copy", "transactions", "reset"),
-        not_yet={
-            "arrays": TEXT_LISTS,
-        },
     ),
 }

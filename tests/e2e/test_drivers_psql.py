@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import drivers
 import pytest
-from driver_matrix import CLIENTS, INFORMATION, SETTINGS
+from driver_matrix import CLIENTS
 from strongback import TIMEOUT_S, Server, eventually
 
 TABLES = ["engine", "kinds", "lab", "many", "special"]
@@ -218,7 +218,7 @@ def psql_describes(psql: Psql) -> None:
     assert [row[1] for row in psql.rows("\\dt")] == TABLES
     assert [row[1] for row in psql.rows("\\d")] == TABLES
     assert [row[1] for row in psql.rows("\\dt+ en*")] == ["engine"]
-    assert "gaps" in [row[1] for row in psql.rows("\\dt strongback.*")]
+    assert "gaps" in [row[1] for row in psql.rows("\\dtv strongback.*")]
     described = {row[0]: row[1] for row in psql.rows("\\d engine")}
     assert {name: described[name] for name, _ in drivers.ENGINE_COLUMNS} == {
         "time": "timestamp with time zone",
@@ -339,7 +339,6 @@ def test_names_are_completed(psql: Psql) -> None:
     terminal.close()
 
 
-@pytest.mark.xfail(strict=True, reason=SETTINGS)
 def test_settings_are_completed(psql: Psql) -> None:
     # What psql asks after `show statement_t` and TAB.
     sql = "select name from pg_catalog.pg_settings where name like '{}%' order by name"
@@ -347,7 +346,6 @@ def test_settings_are_completed(psql: Psql) -> None:
     assert "search_path" in psql.rows(sql.format("search_p"))[0]
 
 
-@pytest.mark.xfail(strict=True, reason=INFORMATION)
 def test_the_information_schema_has_types_of_postgresql(psql: Psql) -> None:
     sql = (
         "select column_name, data_type, udt_name, is_nullable from information_schema.columns "

@@ -269,7 +269,8 @@ def same_reflection(connection: sqlalchemy.Connection) -> None:
         "double": "DOUBLE PRECISION",
         "note": "TEXT",
     }
-    arrays = {column["name"]: str(column["type"]) for column in inspector.get_columns("lab")}
+    dialect = connection.dialect
+    arrays = {column["name"]: column["type"].compile(dialect=dialect) for column in inspector.get_columns("lab")}
     assert arrays["wave"] == "DOUBLE PRECISION[]"
     assert arrays["large"] == "NUMERIC(20, 0)[]"
     assert inspector.get_pk_constraint("engine")["constrained_columns"] == []
