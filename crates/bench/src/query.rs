@@ -2,6 +2,8 @@
 //! connections, while the pad's data is being received; and questions over a long history.
 
 mod analytic;
+mod questions;
+mod tables;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -204,7 +206,7 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<()> {
         }
     }
     println!(
-        "\nOver a history of {} rows, and of 185 tagged streams, best of three\n",
+        "\nOver a history: {} rows of one channel, 185 tagged streams, 8 channels at 1 kHz, 100 hosts; best of three\n",
         analytic.first().map_or(0, |r| r.rows)
     );
     analytic::print(&analytic);
