@@ -47,13 +47,14 @@ const QUERY: [&str; 15] = [
     "flight",
 ];
 /// Those of the server.
-const SERVER: [&str; 16] = [
+const SERVER: [&str; 17] = [
     "text",
     "process",
     "reception",
     "live",
     "ingest",
     "runs",
+    "marks",
     "sources",
     "alarms",
     "derived",

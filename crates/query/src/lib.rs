@@ -60,7 +60,7 @@ mod telemetry;
 mod wire;
 
 pub use error::{QueryError, sqlstate};
-pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportRequest, ExportStream};
+pub use export::{EXPORT_CHANNELS_MAX, ExportFormat, ExportMarks, ExportRequest, ExportStream};
 pub use expression::{
     Cell, EXPRESSION_BYTES_MAX, EXPRESSION_CHANNELS_MAX, Expression, ExpressionError, Fault, Kind, Moment, Named,
     Outcome, Program, Troubles, WINDOW_SAMPLES_MAX,
@@ -72,6 +72,10 @@ pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::answer::SqlAnswer;
 pub use query::{Query, QueryOptions};
 pub use running::runtime::let_end;
+pub use sql::setting::MarkUse;
 pub use system::catalog::DATABASE;
 pub use system::state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
-pub use system::{EventOrigin, EventRow, GapRow, NoSystemRows, RunRow, SourceCounters, SourceRow, SystemRows};
+pub use system::{
+    EventOrigin, EventRow, GapRow, MarkRow, MarkedSpan, NoSystemRows, Quality, RunRow, SourceCounters, SourceRow,
+    SystemRows,
+};

@@ -66,7 +66,7 @@ use crate::sql::extent;
 use crate::sql::footprint::Footprint;
 use crate::sql::operator;
 use crate::sql::parser::{Parser, Tokens};
-use crate::sql::setting::{SERVER_VERSION, Settings, SharedSettings};
+use crate::sql::setting::{MarkUse, SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
 use crate::sql::statement;
 use crate::sql::statement::Request;
@@ -135,6 +135,8 @@ impl Default for QueryOptions {
 #[derive(Clone)]
 pub struct Query {
     pub(crate) inner: Arc<Inner>,
+    /// How values that are marked bad are treated, unless a session sets it otherwise.
+    marks: MarkUse,
 }
 
 pub(crate) struct Inner {
@@ -193,7 +195,12 @@ impl Query {
             wire,
         };
         inner.heavy.handle().spawn(Turns::watch(Arc::downgrade(&inner.turns)));
-        Ok(Query { inner: Arc::new(inner) })
+        Ok(Query { inner: Arc::new(inner), marks: MarkUse::default() })
+    }
+
+    /// Returns the engine for callers that treat values marked bad in this way.
+    pub fn with_marks(&self, marks: MarkUse) -> Query {
+        Query { inner: self.inner.clone(), marks }
     }
 
     /// Returns the state of all channels that match any of the patterns, at an instant (nanoseconds since 1970 UTC) or
@@ -209,11 +216,11 @@ impl Query {
     ) -> Result<Vec<StateRow>, QueryError> {
         let at = at_ns.unwrap_or_else(now_ns);
         let until = if at_ns.is_some() { at } else { at.saturating_add(LATEST_AHEAD_NS) };
-        state::state(&self.inner.store.view(), self.inner.system.as_ref(), (until, at), patterns, &has_left)
+        state::state(&self.inner.view(self.marks), self.inner.system.as_ref(), (until, at), patterns, &has_left)
     }
 
     pub(crate) fn session(&self) -> Session {
-        let settings = Settings::new(self.inner.options.statement_timeout).shared();
+        let settings = Settings::new(self.inner.options.statement_timeout, self.marks).shared();
         let mut state = self.inner.template.clone();
         for function in
             [ScalarUDF::from(CurrentSetting::new(settings.clone())), ScalarUDF::from(SetConfig::new(settings.clone()))]
@@ -229,6 +236,15 @@ impl Query {
 }
 
 impl Inner {
+    /// Returns a view of the store as it is now.
+    pub(crate) fn view(&self, marks: MarkUse) -> View {
+        let view = self.store.view();
+        match marks {
+            MarkUse::Apply => view,
+            MarkUse::Ignore => view.with_excluded(),
+        }
+    }
+
     /// Runs a future on the query threads.
     pub(crate) fn spawn_heavy<T: Send + 'static>(
         &self,
@@ -443,10 +459,10 @@ impl Session {
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        let rows = self.rows.lock().clone();
+        let (rows, marks) = (self.rows.lock().clone(), self.settings.lock().marks());
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
         let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, rows, Stopped::by(stopped))
+            planner.physical(&state, &logical, values, (rows, marks), Stopped::by(stopped))
         });
         let planned = planned.await?;
         let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());
@@ -463,7 +479,7 @@ impl Session {
 
     /// Returns a view of the store as it is now.
     pub(crate) fn view(&self) -> View {
-        self.query.inner.store.view()
+        self.query.inner.view(self.settings.lock().marks())
     }
 }
 
@@ -536,7 +552,7 @@ impl Inner {
         state: &SessionState,
         plan: &Plan,
         values: Vec<ScalarValue>,
-        rows: Arc<SessionRows>,
+        (rows, marks): (Arc<SessionRows>, MarkUse),
         stopped: Stopped,
     ) -> Result<Planned, QueryError> {
         let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
@@ -545,7 +561,7 @@ impl Inner {
             logical = logical.with_param_values(values)?;
         }
         let mut state = state.clone();
-        state.config_mut().set_extension(Arc::new(PinnedView(self.store.view())));
+        state.config_mut().set_extension(Arc::new(PinnedView(self.view(marks))));
         state.config_mut().set_extension(rows);
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());

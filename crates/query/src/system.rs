@@ -1,11 +1,12 @@
 //! System rows that the server provides for SQL: `strongback.sources`, `strongback.gaps`, `strongback.events`,
-//! `strongback.runs`. Definitions of the server's own streams, whose tables exist before their first row.
+//! `strongback.runs`, `strongback.marks`. Definitions of the server's own streams, whose tables exist before their first row.
 
 pub(crate) mod as_text;
 pub(crate) mod catalog;
 pub(crate) mod counters;
 pub(crate) mod function;
 pub(crate) mod information_schema;
+pub(crate) mod marks;
 pub(crate) mod pg_catalog;
 pub(crate) mod rows_read;
 pub(crate) mod session;
@@ -14,10 +15,12 @@ pub(crate) mod state;
 pub(crate) mod tables;
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use strongback_store::{StreamId, StreamSpec};
+use strongback_store::{ChannelIndex, Stream, StreamId, StreamSpec};
 
 pub use counters::SourceCounters;
+pub use marks::{MarkRow, MarkedSpan, Quality};
 
 /// A row of `strongback.sources`. Counters start at 0 when the server starts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -150,6 +153,18 @@ pub trait SystemRows: Send + Sync + 'static {
 
     /// Returns the runs, both with a clock and imported.
     fn runs(&self) -> Vec<RunRow> {
+        Vec::new()
+    }
+
+    /// Returns all marks, in the order in which they were made.
+    fn marks(&self) -> Vec<Arc<MarkRow>> {
+        Vec::new()
+    }
+
+    /// Returns the spans of a channel in a time range (nanoseconds since 1970 UTC, end exclusive) in which a mark
+    /// counts, ascending, and cut to the range.
+    fn marked_spans(&self, stream: &Stream, channel: ChannelIndex, time: &Range<i64>) -> Vec<MarkedSpan> {
+        let _ = (stream, channel, time);
         Vec::new()
     }
 

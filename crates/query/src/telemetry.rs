@@ -12,6 +12,7 @@ mod crossings;
 mod frames;
 mod grid;
 mod histogram;
+mod marks;
 mod number;
 mod scan;
 mod series;
@@ -46,10 +47,11 @@ pub(crate) enum Function {
     Histogram,
     Correlation,
     Spectrum,
+    Marks,
 }
 
 /// All of them.
-pub(crate) const FUNCTIONS: [Function; 11] = [
+pub(crate) const FUNCTIONS: [Function; 12] = [
     Function::Samples,
     Function::Resample,
     Function::ResampleRuns,
@@ -61,6 +63,7 @@ pub(crate) const FUNCTIONS: [Function; 11] = [
     Function::Histogram,
     Function::Correlation,
     Function::Spectrum,
+    Function::Marks,
 ];
 
 impl Function {
@@ -78,6 +81,7 @@ impl Function {
             Function::Histogram => "histogram(channels, from, to, bins [, low, high])",
             Function::Correlation => "correlation(channel, other, from, to, step, lag_max)",
             Function::Spectrum => "spectrum(channels, from, to, step [, segment])",
+            Function::Marks => "marks(channels, from, to)",
         }
     }
 
@@ -131,6 +135,7 @@ impl TelemetryFunction {
             Function::Histogram => histogram::histogram(&arguments),
             Function::Correlation => series::correlation(&arguments),
             Function::Spectrum => series::spectrum(&arguments),
+            Function::Marks => marks::marks(&arguments, &self.system),
         };
         match call.open {
             // While a statement is only described, its parameters are NULL. Run with them, it fails.

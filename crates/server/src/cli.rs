@@ -1,6 +1,7 @@
 //! The command line: every command and flag once, with its help.
 
 mod derived;
+pub(crate) mod mark;
 mod playback;
 mod store;
 
@@ -17,6 +18,7 @@ use crate::config::{self, Listen};
 use crate::instant;
 
 pub use derived::{DerivedArgs, DerivedCommand};
+pub use mark::MarkCommand;
 pub use playback::{ControlWord, PlaybackArgs, PlaybackCommand};
 pub use store::{
     AppendArgs, BlobArgs, CreateArgs, InspectArgs, ReadArgs, RepairArgs, RowFile, Selection, StatsArgs, StoreCommand,
@@ -72,6 +74,13 @@ A launch attempt:
   strongback run resume 'attempt 2'
   strongback run stop 'attempt 2'";
 
+const MARK_HELP: &str = "\
+A sensor that was not connected:
+  strongback mark bad 'engine.p1' --from 2026-05-01T10:00:00Z --to 2026-05-01T10:20:00Z --reason 'cable was off'
+  strongback mark list 'engine.*'
+  strongback mark good 'engine.p1' --from 2026-05-01T10:15:00Z --to 2026-05-01T10:20:00Z --reason 'was on again'
+Queries, plots and exports leave bad values out. Nothing stored is changed: --marks show exports all values.";
+
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -91,6 +100,9 @@ pub enum Command {
     /// Start, hold, resume and stop named runs with their clocks; list runs; release imported data
     #[command(subcommand, after_help = RUN_HELP)]
     Run(RunCommand),
+    /// Mark stored values as bad, uncertain or good, without changing them; list marks
+    #[command(subcommand, after_help = MARK_HELP)]
+    Mark(MarkCommand),
     /// Replay an interval of stored data to many viewers: start, list, control, end
     #[command(subcommand)]
     Playback(PlaybackCommand),
@@ -211,6 +223,9 @@ pub struct ExportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
     pub format: ExportFormat,
+    /// Treatment of marked values
+    #[arg(long, value_enum, default_value_t = ExportMarks::Apply)]
+    pub marks: ExportMarks,
     /// Configuration file, for the folder of the store and the address of the server [default: ./strongback.toml if it
     /// exists]
     #[arg(long, value_name = "FILE")]
@@ -259,6 +274,17 @@ pub enum ExportFormat {
     Jsonl,
     /// Apache Parquet with units as column metadata
     Parquet,
+}
+
+/// Treatment of marked values in an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportMarks {
+    /// Leave out values marked bad
+    Apply,
+    /// Export all values
+    Ignore,
+    /// Export all values, with a column of qualities for each marked channel
+    Show,
 }
 
 /// Commands on named runs.

@@ -8,6 +8,7 @@ pub mod derived;
 pub mod doctor;
 pub mod export;
 pub mod import;
+pub mod mark;
 pub mod outcome;
 pub mod output;
 pub mod playback;

@@ -57,6 +57,8 @@ pub enum Cause {
     Slow,
     /// Values left out by a configured reduction.
     Reduced,
+    /// Values that people marked as bad.
+    Marked,
     /// Frames received twice and stored once.
     Duplicate,
     /// A stream without sequence or period, whose losses cannot be known.
@@ -66,7 +68,7 @@ pub enum Cause {
 impl Cause {
     /// Returns whether the cause means that something is wrong, rather than being information only.
     pub fn is_wrong(self) -> bool {
-        !matches!(self, Cause::Reduced | Cause::Duplicate | Cause::NotKnowable)
+        !matches!(self, Cause::Reduced | Cause::Marked | Cause::Duplicate | Cause::NotKnowable)
     }
 }
 
@@ -157,6 +159,8 @@ pub struct ChannelFacts {
     pub value: Option<(i64, u64)>,
     /// Reduction, in words.
     pub reduction: Option<String>,
+    /// Mark that says that its value in that frame is bad, in words.
+    pub bad: Option<String>,
 }
 
 /// Facts about a stream.

@@ -16,6 +16,7 @@ mod guard;
 mod health;
 mod layouts;
 pub(crate) mod live;
+mod marks;
 mod metrics;
 mod notes;
 mod page;
@@ -117,6 +118,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/derived/{name}", get(derived::one).put(derived::put).delete(derived::remove))
         .route("/api/derived/{name}/backfill", post(derived::backfill))
         .route("/api/derived/{name}/past", get(derived::past))
+        .route("/api/marks", get(marks::list).post(marks::add))
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))

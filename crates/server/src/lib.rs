@@ -45,6 +45,7 @@ mod doctor;
 mod http;
 mod ingest;
 mod live;
+mod marks;
 mod playback;
 mod process;
 mod reception;

@@ -6,7 +6,7 @@ use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand, arguments};
 use strongback_server::commands::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
 use strongback_server::commands::{
-    bench, check, demo, derived, doctor, export, import, playback, run, serve, store, symbols,
+    bench, check, demo, derived, doctor, export, import, mark, playback, run, serve, store, symbols,
 };
 use strongback_server::logging;
 
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Run(command) => run::run(&command),
+        Command::Mark(command) => mark::run(&command),
         Command::Playback(command) => playback::run(&command),
         Command::Derived(command) => derived::run(&command),
         Command::Store(command) => store::run(&command),

@@ -18,6 +18,7 @@ use crate::derived::Derived;
 use crate::ingest::Ingest;
 use crate::live::heartbeat::Beat;
 use crate::live::seats::Seats;
+use crate::marks::log::MarkLog;
 use crate::playback::Playbacks;
 use crate::process::allowance::Allowance;
 use crate::process::budget::Budget;
@@ -46,6 +47,8 @@ pub struct Server {
     pub ledger: Arc<Ledger>,
     /// Clocks of runs.
     pub runs: Arc<RunLog>,
+    /// Marks of stored values.
+    pub marks: Arc<MarkLog>,
     /// Source registry.
     pub roster: Arc<Roster>,
     /// Limits and alarms.

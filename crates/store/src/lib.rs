@@ -100,6 +100,7 @@ pub use model::blob_ref::BlobRef;
 pub use model::calendar::{CivilTime, Date};
 pub use model::clock::{ClockLeap, ClockTrust};
 pub use model::counts::{Appended, CommitNumber, Counts, Outcome, RecoveryReport, SegmentInfo, StoreStats};
+pub use model::excluded::Excluded;
 pub use model::frame::{FrameBatch, FrameHead, FrameRef};
 pub use model::frame_position::FramePosition;
 pub use model::limits::ARRAY_LENGTH_MAX;

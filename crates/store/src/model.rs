@@ -7,6 +7,7 @@ pub(crate) mod calendar;
 pub(crate) mod clock;
 pub(crate) mod counts;
 pub(crate) mod damage;
+pub(crate) mod excluded;
 pub mod frame;
 pub(crate) mod frame_position;
 pub(crate) mod large_sum;

@@ -569,9 +569,15 @@ impl Store {
         done
     }
 
-    /// Returns an immutable snapshot to read from.
+    /// Returns an immutable snapshot to read from, without the values that are left out.
     pub fn view(&self) -> View {
-        View::new(self.engine.shared.clone())
+        View::of_default(self.engine.shared.clone())
+    }
+
+    /// Sets the values that views taken from now on leave out, in place of those set before. Nothing stored is changed,
+    /// and an opening of the store begins without any.
+    pub fn exclude(&self, excluded: Excluded) {
+        self.engine.shared.excluded.store(Arc::new(excluded));
     }
 
     /// Returns the counts of a stream.

@@ -10,6 +10,7 @@ mod blobs;
 mod clock;
 mod closing;
 mod definitions;
+mod excluded;
 mod faults;
 mod filling;
 mod fixed;

@@ -9,8 +9,13 @@
 //! - **Parquet**: columns `time` (timestamp of nanoseconds, UTC), `stream`, `gap`, then the channels in their
 //!   own types. Units and descriptions are metadata of the fields (`unit`, `description`), and the first line
 //!   of the JSON form is metadata of the file (`strongback.channels`).
+//!
+//! Values that are marked bad are left out by default. On request all values are exported, and their qualities beside
+//! them: as columns `CHANNEL_quality` behind those of the channels, one for each channel that has marks in the time of
+//! the export, and in JSON lines as an object `quality` of the frames with a marked value.
 
 mod parquet;
+mod quality;
 mod text;
 
 use std::ops::Range;
@@ -26,7 +31,9 @@ use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
+use crate::sql::setting::MarkUse;
 use crate::system::GapRow;
+use quality::Qualities;
 use text::TextRows;
 
 /// Maximum channels of one export, each of which is a column.
@@ -69,6 +76,30 @@ impl ExportFormat {
     }
 }
 
+/// How an export treats values that are marked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExportMarks {
+    /// Leaves out the values marked bad.
+    #[default]
+    Apply,
+    /// Exports all values like those without marks.
+    Ignore,
+    /// Exports all values, with a column of qualities for each channel that has marks.
+    Show,
+}
+
+impl ExportMarks {
+    /// Parses a name: `apply`, `ignore` or `show`.
+    pub fn from_name(name: &str) -> Option<ExportMarks> {
+        match name {
+            "apply" => Some(ExportMarks::Apply),
+            "ignore" => Some(ExportMarks::Ignore),
+            "show" => Some(ExportMarks::Show),
+            _ => None,
+        }
+    }
+}
+
 /// Parameters of an export.
 #[derive(Clone, Debug)]
 pub struct ExportRequest {
@@ -78,6 +109,8 @@ pub struct ExportRequest {
     pub patterns: Vec<Pattern>,
     /// Output format.
     pub format: ExportFormat,
+    /// Treatment of marked values.
+    pub marks: ExportMarks,
 }
 
 /// A running export: a stream of the file's chunks in order. Dropping it ends the export.
@@ -130,7 +163,10 @@ impl Query {
     /// If no channel matches, too many do, or the patterns take too long to compare. Later errors are items of the
     /// stream.
     pub async fn export(&self, request: ExportRequest) -> Result<ExportStream, QueryError> {
-        let view = self.inner.store.view();
+        let view = self.inner.view(match request.marks {
+            ExportMarks::Apply => MarkUse::Apply,
+            ExportMarks::Ignore | ExportMarks::Show => MarkUse::Ignore,
+        });
         let (of, patterns) = (view.clone(), request.patterns.clone());
         let chosen = self.inner.spawn_heavy(async move { choose(of.catalog(), &patterns) }).await;
         let chosen = chosen.map_err(|_| QueryError::new(sqlstate::INTERNAL_ERROR, "the engine has stopped"))?;
@@ -141,7 +177,11 @@ impl Query {
             // Ask for the gaps first, so that gaps dropped from the list in between are reported as unlisted.
             let gaps = system.gaps(request.time.clone());
             let unlisted = system.gaps_known_from().and_then(|known_from| unlisted(known_from, &request.time));
-            if let Err(error) = write(view, columns, (gaps, unlisted), request, &sender).await {
+            let qualities = match request.marks {
+                ExportMarks::Show => Qualities::of(&columns, system.as_ref(), &request.time),
+                ExportMarks::Apply | ExportMarks::Ignore => Qualities::default(),
+            };
+            if let Err(error) = write(view, (columns, qualities), (gaps, unlisted), request, &sender).await {
                 // A reader that has disconnected needs no error.
                 let _ = sender.send(Err(error)).await;
             }
@@ -221,15 +261,15 @@ fn unlisted(known_from: i64, time: &Range<i64>) -> Option<GapRow> {
 
 async fn write(
     view: View,
-    columns: FrameColumns,
+    (columns, qualities): (FrameColumns, Qualities),
     (gaps, unlisted): (Vec<GapRow>, Option<GapRow>),
     request: ExportRequest,
     sender: &mpsc::Sender<Result<Bytes, QueryError>>,
 ) -> Result<(), QueryError> {
     let mut writer: Box<dyn RowWriter> = match request.format {
-        ExportFormat::Csv => Box::new(TextRows::new(TextForm::Csv(CsvLead::ALL), &columns)),
-        ExportFormat::Jsonl => Box::new(TextRows::new(TextForm::Jsonl, &columns)),
-        ExportFormat::Parquet => Box::new(parquet::ParquetRows::new(&columns)?),
+        ExportFormat::Csv => Box::new(TextRows::new(TextForm::Csv(CsvLead::ALL), &columns, qualities)),
+        ExportFormat::Jsonl => Box::new(TextRows::new(TextForm::Jsonl, &columns, qualities)),
+        ExportFormat::Parquet => Box::new(parquet::ParquetRows::new(&columns, qualities)?),
     };
     let mut gaps: Vec<GapRow> = gaps
         .into_iter()
@@ -321,7 +361,15 @@ mod tests {
     async fn export() -> ExportStream {
         let query = Query::new(store(ROWS), Arc::new(NoSystemRows), QueryOptions::default()).unwrap();
         let patterns = vec![Pattern::parse("*").unwrap()];
-        query.export(ExportRequest { time: T0..i64::MAX, patterns, format: ExportFormat::Csv }).await.unwrap()
+        query
+            .export(ExportRequest {
+                time: T0..i64::MAX,
+                patterns,
+                format: ExportFormat::Csv,
+                marks: ExportMarks::Apply,
+            })
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
@@ -364,7 +412,8 @@ mod tests {
         for (from, expected) in [(T0, Some(format!(",{known_from},,gaps before "))), (known_from, None)] {
             let query = Query::new(store(10), Arc::new(Cut(known_from)), QueryOptions::default()).unwrap();
             let patterns = vec![Pattern::parse("*").unwrap()];
-            let request = ExportRequest { time: from..i64::MAX, patterns, format: ExportFormat::Csv };
+            let request =
+                ExportRequest { time: from..i64::MAX, patterns, format: ExportFormat::Csv, marks: ExportMarks::Apply };
             let mut stream = query.export(request).await.unwrap();
             let mut text = String::new();
             while let Some(chunk) = stream.next().await {

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use strongback_store::text::FrameColumns;
 use strongback_store::{ChannelType, Value};
 
+use super::quality::Qualities;
 use super::{ExportRow, RowWriter};
 use crate::error::{QueryError, sqlstate};
 
@@ -57,6 +58,9 @@ pub(super) struct ParquetRows {
     streams: Vec<i32>,
     gaps: StringBuilder,
     channels: Vec<Builder>,
+    qualities: Qualities,
+    /// Columns of the qualities.
+    quality_columns: Vec<StringBuilder>,
     /// Number of rows in the builders.
     rows: usize,
     /// Number of cells in the builders, counting array elements, and in the row group.
@@ -72,7 +76,7 @@ fn failed(error: impl std::fmt::Display) -> QueryError {
 }
 
 impl ParquetRows {
-    pub(super) fn new(columns: &FrameColumns) -> Result<Self, QueryError> {
+    pub(super) fn new(columns: &FrameColumns, qualities: Qualities) -> Result<Self, QueryError> {
         let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let mut fields = vec![
             Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), false),
@@ -90,6 +94,7 @@ impl ParquetRows {
             fields.push(Field::new(&column.name, builder.data_type(), true).with_metadata(metadata));
             channels.push(builder);
         }
+        fields.extend(qualities.channels().map(|c| Field::new(format!("{c}_quality"), DataType::Utf8, true)));
         let schema = Arc::new(Schema::new(fields));
         let about = KeyValue::new("strongback.channels".to_owned(), columns.describe());
         // Times hardly repeat, so a dictionary of them saves nothing.
@@ -112,6 +117,8 @@ impl ParquetRows {
             streams: Vec::new(),
             gaps: StringBuilder::new(),
             channels,
+            quality_columns: (0..qualities.len()).map(|_| StringBuilder::new()).collect(),
+            qualities,
             rows: 0,
             cells: 0,
             group_cells: 0,
@@ -129,6 +136,7 @@ impl ParquetRows {
         let mut arrays: Vec<ArrayRef> =
             vec![Arc::new(self.times.finish()), Arc::new(streams), Arc::new(self.gaps.finish())];
         arrays.extend(self.channels.iter_mut().map(Builder::finish));
+        arrays.extend(self.quality_columns.iter_mut().map(|column| -> ArrayRef { Arc::new(column.finish()) }));
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(failed)?;
         self.writer.write(&batch).map_err(failed)?;
         self.group_cells += std::mem::take(&mut self.cells);
@@ -162,6 +170,11 @@ impl RowWriter for ParquetRows {
                         return Err(crate::table::column::changed(self.schema.field(at + 3).name()));
                     }
                 }
+                let qualities = self.qualities.of_row(stream, batch, row);
+                self.quality_columns
+                    .iter_mut()
+                    .zip(qualities)
+                    .for_each(|(column, quality)| column.append_option(quality));
             }
             ExportRow::Gap(gap) => {
                 self.times.append_value(gap.from_time_ns);
@@ -174,10 +187,11 @@ impl RowWriter for ParquetRows {
                 for builder in &mut self.channels {
                     builder.append(None);
                 }
+                self.quality_columns.iter_mut().for_each(StringBuilder::append_null);
             }
         }
         self.rows += 1;
-        self.cells += self.channels.len();
+        self.cells += self.channels.len() + self.quality_columns.len();
         if self.cells >= BATCH_CELLS || self.text_bytes >= BATCH_TEXT_BYTES {
             self.write_batch()?;
         }
@@ -343,7 +357,7 @@ mod tests {
         store.append(&frames, T0);
         let batch = store.view().scan(Scan::all(stream.id, vec![ChannelIndex(0)])).next().unwrap().unwrap();
         let columns = FrameColumns::new(&[(stream.clone(), vec![ChannelIndex(0)])]);
-        let mut rows = ParquetRows::new(&columns).unwrap();
+        let mut rows = ParquetRows::new(&columns, Qualities::default()).unwrap();
         let mut batches = 0;
         for row in 1..=GROUP_TEXT_BYTES / TEXT_BYTES {
             rows.row(&columns, ExportRow::Frame { stream: 0, batch: &batch, row: 0 }).unwrap();

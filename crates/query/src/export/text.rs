@@ -1,7 +1,9 @@
 //! Exports to text: CSV and JSON lines.
 
-use strongback_store::text::{FrameColumns, FrameText, GapText, TextForm};
+use strongback_store::Batch;
+use strongback_store::text::{FrameColumns, FrameText, GapText, TextForm, put_field, put_json_text};
 
+use super::quality::Qualities;
 use super::{CHUNK_BYTES, ExportRow, RowWriter};
 use crate::error::QueryError;
 use crate::system::GapRow;
@@ -9,26 +11,80 @@ use crate::system::GapRow;
 /// Writer of rows as text.
 pub(super) struct TextRows {
     text: FrameText,
+    qualities: Qualities,
     out: String,
 }
 
 impl TextRows {
-    pub(super) fn new(form: TextForm, columns: &FrameColumns) -> Self {
+    pub(super) fn new(form: TextForm, columns: &FrameColumns, qualities: Qualities) -> Self {
         let text = FrameText { form, columns: columns.clone() };
         let mut out = String::new();
         text.header(&mut out);
-        TextRows { text, out }
+        let mut rows = TextRows { text, qualities, out };
+        if rows.has_quality_columns() {
+            rows.out.pop();
+            for channel in rows.qualities.channels() {
+                rows.out.push(',');
+                put_field(&mut rows.out, &format!("{channel}_quality"));
+            }
+            rows.out.push('\n');
+        }
+        rows
+    }
+
+    fn has_quality_columns(&self) -> bool {
+        self.qualities.len() > 0 && matches!(self.text.form, TextForm::Csv(_))
+    }
+
+    /// Adds the qualities of a frame to its line, which was written last.
+    fn put_qualities(&mut self, stream: usize, batch: &Batch, row: usize) {
+        let qualities = self.qualities.of_row(stream, batch, row);
+        if let TextForm::Csv(_) = self.text.form {
+            self.out.pop();
+            for quality in qualities {
+                self.out.push(',');
+                self.out.push_str(quality.unwrap_or_default());
+            }
+            self.out.push('\n');
+            return;
+        }
+        let mut separator = ",\"quality\":{";
+        for (channel, quality) in self.qualities.channels().zip(qualities) {
+            let Some(quality) = quality else { continue };
+            if separator.len() > 1 {
+                // The line ends with a bracket and the end of line.
+                self.out.truncate(self.out.len() - 2);
+            }
+            self.out.push_str(separator);
+            separator = ",";
+            put_json_text(&mut self.out, channel);
+            self.out.push(':');
+            put_json_text(&mut self.out, quality);
+        }
+        if separator.len() == 1 {
+            self.out.push_str("}}\n");
+        }
     }
 }
 
 impl RowWriter for TextRows {
     fn row(&mut self, _: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
         match row {
-            ExportRow::Frame { stream, batch, row } => self.text.frame(&mut self.out, stream, batch, row),
+            ExportRow::Frame { stream, batch, row } => {
+                self.text.frame(&mut self.out, stream, batch, row);
+                if self.qualities.len() > 0 {
+                    self.put_qualities(stream, batch, row);
+                }
+            }
             ExportRow::Gap(gap) => {
                 let time = (gap.from_time_ns, gap.to_time_ns);
                 let (stream, cause, words) = (&gap.stream_name, &gap.cause, &gap_words(gap));
                 self.text.gap(&mut self.out, &GapText { stream, time, count: gap.open, cause, words });
+                if self.has_quality_columns() {
+                    self.out.pop();
+                    self.out.extend(std::iter::repeat_n(',', self.qualities.len()));
+                    self.out.push('\n');
+                }
             }
         }
         Ok(())

@@ -20,6 +20,7 @@ use datafusion::arrow::ipc::writer::IpcWriteOptions;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use tokio::sync::{Semaphore, watch};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::auth::FlightAuth;
@@ -34,11 +35,14 @@ use super::status::{malformed, status};
 use crate::error::{QueryError, sqlstate};
 use crate::query::{Plan, Session};
 use crate::running::watched::{Halt, Watched, stopping};
+use crate::sql::setting::MarkUse;
 
 const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
 const CLOSE_PREPARED_STATEMENT: &str = "ClosePreparedStatement";
 const CANCEL_QUERY: &str = "CancelQuery";
 const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
+/// Header of a call that says how values marked bad are treated.
+const MARKS_HEADER: &str = "strongback-marks";
 /// Actions, with their descriptions.
 const ACTIONS: [(&str, &str); 4] = [
     (CREATE_PREPARED_STATEMENT, "Plans a statement. Returns a handle for it, and its columns and parameters."),
@@ -156,7 +160,20 @@ impl Service {
         Ok(SchemaResult { schema: ipc(&schema)? })
     }
 
-    fn get(&self, ticket: &Ticket) -> Result<Answers<FlightData>, QueryError> {
+    /// Returns the session of a call. The header `strongback-marks` says how it treats values that are marked bad.
+    fn session_of(&self, headers: &MetadataMap) -> Result<Arc<Session>, QueryError> {
+        let Some(value) = headers.get(MARKS_HEADER) else { return Ok(self.session.clone()) };
+        match value.to_str().ok().and_then(MarkUse::from_name) {
+            Some(marks) => Ok(Arc::new(self.session.query.with_marks(marks).session())),
+            None => {
+                let text = format!("the header {MARKS_HEADER} must be apply or ignore");
+                Err(QueryError::new(sqlstate::INVALID_PARAMETER, text))
+            }
+        }
+    }
+
+    fn get(&self, request: &Request<Ticket>) -> Result<Answers<FlightData>, QueryError> {
+        let (session, ticket) = (self.session_of(request.metadata())?, request.get_ref());
         let statement = match command(&ticket.ticket)? {
             Command::TicketStatementQuery(ticket) => Statement::of(&ticket.statement_handle)?,
             Command::CommandPreparedStatementQuery(query) => Statement::of(&query.prepared_statement_handle)?,
@@ -166,7 +183,7 @@ impl Service {
             }
         };
         let running = self.running.register(statement.id());
-        Ok(Box::pin(result::of_statement(self.session.clone(), statement, running, self.stopped.clone())))
+        Ok(Box::pin(result::of_statement(session, statement, running, self.stopped.clone())))
     }
 
     fn catalog(&self, call: CatalogCall) -> result::Results {
@@ -327,7 +344,7 @@ impl FlightService for Service {
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
-        self.get(request.get_ref()).map(Response::new).map_err(status)
+        self.get(&request).map(Response::new).map_err(status)
     }
 
     async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Result<Response<Self::DoPutStream>, Status> {

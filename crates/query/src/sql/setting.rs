@@ -22,6 +22,38 @@ const CUSTOM_SETTINGS_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 4 << 10;
 
+/// How a reader treats values that are marked bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MarkUse {
+    /// Leaves them out.
+    #[default]
+    Apply,
+    /// Reads them like all others.
+    Ignore,
+}
+
+impl MarkUse {
+    /// Returns the use with a name, as settings and parameters have it: `apply` or `ignore`.
+    pub fn from_name(name: &str) -> Option<MarkUse> {
+        match name {
+            "apply" => Some(MarkUse::Apply),
+            "ignore" => Some(MarkUse::Ignore),
+            _ => None,
+        }
+    }
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            MarkUse::Apply => "apply",
+            MarkUse::Ignore => "ignore",
+        }
+    }
+}
+
+/// Name of the setting that says whether values marked bad are left out.
+const MARKS: &str = "strongback.marks";
+
 /// Settings by lower-case name.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -29,6 +61,7 @@ pub(crate) struct Settings {
     /// Time limit of each statement.
     pub(crate) statement_timeout: Option<Duration>,
     default_timeout: Option<Duration>,
+    default_marks: MarkUse,
 }
 
 /// Settings that describe this server. `SET` cannot change them.
@@ -50,7 +83,7 @@ const FIXED: [(&str, &str); 14] = [
 ];
 
 /// Settings that clients set for their sessions, without any further effect.
-const DEFAULTS: [(&str, &str); 22] = [
+const DEFAULTS: [(&str, &str); 23] = [
     ("application_name", ""),
     ("bytea_output", "hex"),
     ("client_encoding", "UTF8"),
@@ -73,6 +106,7 @@ const DEFAULTS: [(&str, &str); 22] = [
     ("xmloption", "content"),
     ("work_mem", "4MB"),
     ("escape_string_warning", "on"),
+    (MARKS, "apply"),
 ];
 
 /// Settings whose changes the protocol reports to the client, in the spelling of clients.
@@ -94,9 +128,11 @@ pub(crate) const REPORTED: [&str; 13] = [
 
 impl Settings {
     /// Creates the settings of a new session.
-    pub(crate) fn new(statement_timeout: Option<Duration>) -> Self {
-        let values = FIXED.iter().chain(&DEFAULTS).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        Settings { values, statement_timeout, default_timeout: statement_timeout }
+    pub(crate) fn new(statement_timeout: Option<Duration>, marks: MarkUse) -> Self {
+        let all = FIXED.iter().chain(&DEFAULTS);
+        let mut values: BTreeMap<String, String> = all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        values.insert(MARKS.to_owned(), marks.name().to_owned());
+        Settings { values, statement_timeout, default_timeout: statement_timeout, default_marks: marks }
     }
 
     /// Wraps the settings for the functions of one session.
@@ -199,11 +235,17 @@ impl Settings {
                 return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
                     .with_hint("Name tables of other schemas with their schema, as in strongback.gaps."));
             }
+            (MARKS, Some(text)) if MarkUse::from_name(text).is_none() => {
+                return Err(invalid(text).with_hint("It is apply (values marked bad are left out) or ignore."));
+            }
             ("default_transaction_read_only", Some("off" | "false" | "no" | "0")) => {
                 return Err(QueryError::read_only("a transaction in read-write mode"));
             }
             (_, Some(text)) if default.is_some() => {
                 self.values.insert(name, text.to_owned());
+            }
+            (MARKS, None) => {
+                self.values.insert(name, self.default_marks.name().to_owned());
             }
             (_, None) if default.is_some() => {
                 self.values.insert(name, default.unwrap_or_default().to_owned());
@@ -228,9 +270,14 @@ impl Settings {
         Ok(())
     }
 
+    /// Returns how values that are marked bad are treated.
+    pub(crate) fn marks(&self) -> MarkUse {
+        self.values.get(MARKS).and_then(|name| MarkUse::from_name(name)).unwrap_or_default()
+    }
+
     /// Resets all settings to their defaults.
     pub(crate) fn reset(&mut self) {
-        *self = Settings::new(self.default_timeout);
+        *self = Settings::new(self.default_timeout, self.default_marks);
     }
 }
 
@@ -286,21 +333,21 @@ mod tests {
 
     #[test]
     fn no_client_lets_a_statement_run_longer_than_the_server() {
-        let mut settings = Settings::new(Some(Duration::from_secs(60)));
+        let mut settings = Settings::new(Some(Duration::from_secs(60)), MarkUse::Apply);
         for (asked, shown) in [("0", "60000ms"), ("1h", "60000ms"), ("1s", "1000ms"), ("90000", "60000ms")] {
             settings.set("statement_timeout", Some(asked)).unwrap();
             assert_eq!(settings.get("statement_timeout").as_deref(), Some(shown), "{asked}");
         }
         settings.set("statement_timeout", None).unwrap();
         assert_eq!(settings.statement_timeout, Some(Duration::from_secs(60)));
-        let mut settings = Settings::new(None);
+        let mut settings = Settings::new(None, MarkUse::Apply);
         settings.set("statement_timeout", Some("0")).unwrap();
         assert_eq!(settings.statement_timeout, None);
     }
 
     #[test]
     fn what_cannot_hold_is_refused_and_the_rest_is_kept() {
-        let mut settings = Settings::new(None);
+        let mut settings = Settings::new(None, MarkUse::Apply);
         settings.set("Statement_Timeout", Some("1s")).unwrap();
         assert_eq!(settings.get("statement_timeout").as_deref(), Some("1000ms"));
         assert_eq!(settings.set("client_encoding", Some("LATIN1")).unwrap_err().sqlstate, "0A000");
@@ -317,7 +364,7 @@ mod tests {
 
     #[test]
     fn names_and_values_of_settings_have_a_bound() {
-        let mut settings = Settings::new(None);
+        let mut settings = Settings::new(None, MarkUse::Apply);
         let (name, value) = (format!("my.{}", "x".repeat(253)), "y".repeat(4_096));
         settings.set(&name, Some(&value)).unwrap();
         settings.set("application_name", Some(&value)).unwrap();
@@ -335,7 +382,7 @@ mod tests {
     fn settings_are_not_copied_into_rows_without_a_bound() {
         use datafusion::logical_expr::ScalarUDF;
         use datafusion::prelude::SessionContext;
-        let mut settings = Settings::new(None);
+        let mut settings = Settings::new(None, MarkUse::Apply);
         settings.set("my.own", Some(&"y".repeat(4_096))).unwrap();
         let context = SessionContext::new();
         context.register_udf(ScalarUDF::from(crate::system::function::CurrentSetting::new(settings.shared())));

@@ -1,4 +1,4 @@
-//! Tables of the schema `strongback`: channels, sources, gaps, events, runs, segments.
+//! Tables of the schema `strongback`: channels, sources, gaps, events, runs, marks, segments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,16 +27,18 @@ pub(crate) enum SystemTableName {
     Gaps,
     Events,
     Runs,
+    Marks,
     Segments,
 }
 
 /// All system tables.
-pub(crate) const SYSTEM_TABLES: [SystemTableName; 6] = [
+pub(crate) const SYSTEM_TABLES: [SystemTableName; 7] = [
     SystemTableName::Channels,
     SystemTableName::Sources,
     SystemTableName::Gaps,
     SystemTableName::Events,
     SystemTableName::Runs,
+    SystemTableName::Marks,
     SystemTableName::Segments,
 ];
 
@@ -49,6 +51,7 @@ impl SystemTableName {
             SystemTableName::Gaps => "gaps",
             SystemTableName::Events => "events",
             SystemTableName::Runs => "runs",
+            SystemTableName::Marks => "marks",
             SystemTableName::Segments => "segments",
         }
     }
@@ -120,6 +123,20 @@ impl SystemTableName {
                 ("streams", int8.clone()),
                 ("size_bytes", int8),
             ],
+            SystemTableName::Marks => vec![
+                ("id", int8.clone()),
+                ("time", timestamp_type()),
+                ("time_ns", int8.clone()),
+                ("stream", text.clone()),
+                ("channel", text.clone()),
+                ("from_time", timestamp_type()),
+                ("from_time_ns", int8.clone()),
+                ("to_time", timestamp_type()),
+                ("to_time_ns", int8),
+                ("quality", text.clone()),
+                ("by", text.clone()),
+                ("reason", text),
+            ],
             SystemTableName::Segments => vec![
                 ("id", int8.clone()),
                 ("sealed", DataType::Boolean),
@@ -164,6 +181,7 @@ impl SystemTable {
             SystemTableName::Gaps => self.gaps(),
             SystemTableName::Events => self.events(),
             SystemTableName::Runs => self.runs(),
+            SystemTableName::Marks => self.marks(),
             SystemTableName::Segments => self.segments(),
         }
     }
@@ -254,6 +272,24 @@ impl SystemTable {
             Arc::new(BooleanArray::from_iter(rows.iter().map(|r| Some(r.protected)))),
             count(rows.iter().map(|r| r.streams)),
             count(rows.iter().map(|r| r.size_bytes)),
+        ]
+    }
+
+    fn marks(&self) -> Vec<ArrayRef> {
+        let rows = self.system.marks();
+        vec![
+            count(rows.iter().map(|r| r.id)),
+            micros(rows.iter().map(|r| Some(r.time_ns))),
+            int8(rows.iter().map(|r| Some(r.time_ns))),
+            text(rows.iter().map(|r| r.stream.as_str())),
+            text(rows.iter().map(|r| r.channel.as_str())),
+            micros(rows.iter().map(|r| Some(r.from_ns))),
+            int8(rows.iter().map(|r| Some(r.from_ns))),
+            micros(rows.iter().map(|r| Some(r.to_ns))),
+            int8(rows.iter().map(|r| Some(r.to_ns))),
+            text(rows.iter().map(|r| r.quality.name())),
+            text(rows.iter().map(|r| r.by.as_str())),
+            text(rows.iter().map(|r| r.reason.as_str())),
         ]
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use strongback_query::{
-    EventRow, ExportFormat, ExportRequest, GapRow, PgAuth, Query, QueryOptions, SourceCounters, SourceRow, Status,
-    SystemRows,
+    EventRow, ExportFormat, ExportMarks, ExportRequest, GapRow, PgAuth, Query, QueryOptions, SourceCounters, SourceRow,
+    Status, SystemRows,
 };
 use strongback_store::{
     ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Store, StoreOptions,
@@ -643,7 +643,7 @@ async fn json_and_exports() {
 
     let export = async |format| {
         let patterns = vec![Pattern::parse("pad.*").unwrap()];
-        let request = ExportRequest { time: T0 + MS..T0 + 8 * MS, patterns, format };
+        let request = ExportRequest { time: T0 + MS..T0 + 8 * MS, patterns, format, marks: ExportMarks::Apply };
         let mut chunks = fixture.query.export(request).await.unwrap();
         let mut all = Vec::new();
         while let Some(chunk) = chunks.next().await {

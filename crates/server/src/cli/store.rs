@@ -8,7 +8,7 @@ use strongback_sources::rows::TimeUnit;
 use strongback_store::ChannelType;
 use strongback_store::rdl::{size_bytes, type_of};
 
-use super::{BenchArgs, ExportArgs, ExportFormat, parse_span};
+use super::{BenchArgs, ExportArgs, ExportFormat, ExportMarks, parse_span};
 
 /// Commands on a store.
 #[derive(Clone, Debug, Subcommand)]
@@ -349,6 +349,7 @@ impl StoreCommand {
             to: to.clone(),
             channels: channels.clone(),
             format: *format,
+            marks: ExportMarks::Apply,
             config: None,
             data: Some(path.clone()),
             server: None,

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use strongback_query::{EventRow, ExportFormat, ExportRequest, GapRow, Query, QueryOptions, SourceRow, SystemRows};
-use strongback_store::Store;
+use strongback_query::{
+    EventRow, ExportFormat, ExportMarks, ExportRequest, GapRow, MarkedSpan, Query, QueryOptions, SourceRow, SystemRows,
+};
+use strongback_store::{ChannelIndex, Store, Stream};
 
 use crate::cli::{self, ExportArgs};
 use crate::commands::client::{Refused, Server};
@@ -16,6 +18,7 @@ use crate::commands::serve::runtime;
 use crate::commands::{client, output, reach, settings};
 use crate::config::Config;
 use crate::http::{range, split_patterns};
+use crate::marks::log::MarkLog;
 use crate::process::clock::now_ns;
 use crate::sources::ledger::{Ledger, ROWS_MAX};
 
@@ -55,9 +58,10 @@ pub fn run_with(args: &ExportArgs, config: Option<&Path>) -> anyhow::Result<Outc
     Ok(Outcome::Done)
 }
 
-/// Gaps and events of a store without a server.
+/// Gaps, events and marks of a store without a server.
 struct StoreRows {
     ledger: Ledger,
+    marks: MarkLog,
     store: Store,
 }
 
@@ -77,6 +81,10 @@ impl SystemRows for StoreRows {
     fn events(&self, time: std::ops::Range<i64>) -> Vec<EventRow> {
         self.ledger.events(&time, ROWS_MAX)
     }
+
+    fn marked_spans(&self, stream: &Stream, channel: ChannelIndex, time: &std::ops::Range<i64>) -> Vec<MarkedSpan> {
+        self.marks.now().of_channel(stream, channel, time)
+    }
 }
 
 fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut dyn Write) -> anyhow::Result<()> {
@@ -89,14 +97,21 @@ fn from_folder(store: &Store, config: &Config, args: &ExportArgs, output: &mut d
             cli::ExportFormat::Jsonl => ExportFormat::Jsonl,
             cli::ExportFormat::Parquet => ExportFormat::Parquet,
         },
+        marks: match args.marks {
+            cli::ExportMarks::Apply => ExportMarks::Apply,
+            cli::ExportMarks::Ignore => ExportMarks::Ignore,
+            cli::ExportMarks::Show => ExportMarks::Show,
+        },
     };
+    let marks = MarkLog::default();
+    marks.load(store).context("the marks cannot be read, so it is not known which values are bad")?;
     let ledger = Ledger::default();
     if let Err(error) = ledger.load(store) {
         tracing::error!(%error, "gaps cannot all be read");
     }
     runtime()?.block_on(async {
         let options = QueryOptions { memory_bytes: config.query.memory_mib << 20, ..QueryOptions::default() };
-        let rows = StoreRows { ledger, store: store.clone() };
+        let rows = StoreRows { ledger, marks, store: store.clone() };
         let engine = Query::new(store.clone(), Arc::new(rows), options)?;
         let mut stream = engine.export(request).await?;
         while let Some(chunk) = stream.next().await {
@@ -113,6 +128,11 @@ fn from_server(server: &Server, args: &ExportArgs, into: &mut dyn Write) -> anyh
         cli::ExportFormat::Parquet => "parquet",
     };
     let mut path = format!("/api/export?format={format}&channels={}", client::percent_encoded(&args.channels));
+    match args.marks {
+        cli::ExportMarks::Apply => {}
+        cli::ExportMarks::Ignore => path.push_str("&marks=ignore"),
+        cli::ExportMarks::Show => path.push_str("&marks=show"),
+    }
     for (key, value) in [("from", &args.from), ("to", &args.to)] {
         if let Some(value) = value {
             path.push_str(&format!("&{key}={}", client::percent_encoded(value)));

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use strongback_query::{
-    BulkSink, EventRow, FlightAuth, FlightOptions, GapRow, PgAuth, QueryOptions, RunRow, SourceRow, SystemRows,
+    BulkSink, EventRow, FlightAuth, FlightOptions, GapRow, MarkRow, MarkedSpan, PgAuth, QueryOptions, RunRow,
+    SourceRow, SystemRows,
 };
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
 use strongback_sources::{Sink, ads, inetx, wall_clock};
-use strongback_store::{StreamId, StreamSpec};
+use strongback_store::{ChannelIndex, Stream, StreamId, StreamSpec};
 use tokio::sync::{Semaphore, watch};
 
 use crate::alarms::limits::Limits;
@@ -30,6 +31,7 @@ use crate::ingest::Ingest;
 use crate::ingest::opening::Opening;
 use crate::live::Live;
 use crate::live::seats::Seats;
+use crate::marks::log::MarkLog;
 use crate::playback::Playbacks;
 use crate::process::allowance::Allowance;
 use crate::process::budget::Budget;
@@ -163,6 +165,7 @@ struct ServerRows {
     ledger: Arc<Ledger>,
     roster: Arc<Roster>,
     runs: Arc<RunLog>,
+    marks: Arc<MarkLog>,
     ingest: Arc<Ingest>,
 }
 
@@ -185,6 +188,14 @@ impl SystemRows for ServerRows {
 
     fn runs(&self) -> Vec<RunRow> {
         cards::rows(&self.ingest.store().runs(), &self.runs.runs(), now_ns())
+    }
+
+    fn marks(&self) -> Vec<Arc<MarkRow>> {
+        self.marks.now().all().to_vec()
+    }
+
+    fn marked_spans(&self, stream: &Stream, channel: ChannelIndex, time: &Range<i64>) -> Vec<MarkedSpan> {
+        self.marks.now().of_channel(stream, channel, time)
     }
 
     fn own_streams(&self) -> Vec<StreamSpec> {
@@ -253,6 +264,10 @@ impl Running {
         if let Err(error) = runs.load(&ingest.store()) {
             tracing::error!(%error, "what was done with runs cannot all be read");
         }
+        let marks = Arc::new(MarkLog::default());
+        if let Err(error) = marks.load(&ingest.store()) {
+            tracing::error!(%error, "the marks cannot all be read");
+        }
         let roster = Arc::new(Roster::default());
         let options = QueryOptions {
             memory_bytes: config.query.memory_mib << 20,
@@ -265,6 +280,7 @@ impl Running {
             ledger: ledger.clone(),
             roster: roster.clone(),
             runs: runs.clone(),
+            marks: marks.clone(),
             ingest: ingest.clone(),
         });
         let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
@@ -358,6 +374,7 @@ impl Running {
             ingress,
             ledger,
             runs,
+            marks,
             roster,
             limits,
             derived,

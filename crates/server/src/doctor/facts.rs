@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use strongback_query::Quality;
 use strongback_store::{CellState, ChannelIndex, Clock, Pattern, Reduction, Scan, ScanError, Stream, StreamId, View};
 
 use super::judgement::{NEAR_NS, RECENT_NS};
@@ -36,7 +37,8 @@ pub fn gather(
     at: Option<i64>,
     now: i64,
 ) -> Result<Facts, ScanError> {
-    let view = server.ingest.store().view();
+    // What is stored counts, whatever queries leave out of it.
+    let view = server.ingest.store().view().with_excluded();
     let catalog = view.catalog().clone();
     let cards = server.roster.cards();
     let feeds = |source: &str| cards.iter().any(|c| c.name == source && is_live(c.kind));
@@ -188,6 +190,13 @@ fn of_stream(
         [] => Vec::new(),
         columns => view.state_at(stream.id, at.unwrap_or(i64::MAX - 1), columns)?,
     };
+    let (marks, frame) = (server.marks.now(), if at.is_some() { before } else { newest });
+    let bad = |column: ChannelIndex| {
+        let time = frame?.time;
+        let spans = marks.of_channel(stream, column, &(time..time.saturating_add(1)));
+        let bad = spans.first().filter(|span| span.mark.quality == Quality::Bad)?;
+        Some(format!("marked bad by {}: {}", bad.mark.by, bad.mark.reason))
+    };
     let channels = columns.iter().zip(cells).enumerate().map(|(i, (column, cell))| {
         let channel = stream.layout.channel(*column);
         ChannelFacts {
@@ -195,6 +204,7 @@ fn of_stream(
             in_frame: in_frame.get(i).copied().unwrap_or_default(),
             value: cell.map(|cell| (cell.time, cell.row)),
             reduction: Some(channel.reduction).filter(|r| *r != Reduction::None).map(|r| r.to_string()),
+            bad: bad(*column),
         }
     });
     Ok(StreamFacts {

@@ -400,7 +400,10 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         };
         let frames = if missing == 1 { "newest frame".to_owned() } else { format!("newest {missing} frames") };
         let (cause, text, advice) = match (channel.in_frame, &channel.reduction, since) {
-            (InFrame::There, ..) => continue,
+            (InFrame::There, ..) => match &channel.bad {
+                Some(bad) => (Cause::Marked, format!("{}: {bad}", channel.name), MARKED),
+                None => continue,
+            },
             // The value read back is as new as the frame that omits it, so the time of the last change is unknown.
             (InFrame::Unchanged, Some(reduction), Some(_)) => {
                 let text = format!("{}: left out of the newest frame, within its reduction {reduction}", channel.name);
@@ -420,6 +423,8 @@ fn absent(facts: &Facts, stream: &StreamFacts, found: &mut Vec<Finding>) {
         found.push(finding.within(from.min(frame.time), frame.time).advise(advice));
     }
 }
+
+const MARKED: &str = "queries leave it out, unless they ask for all values; `strongback mark good` takes a mark back";
 
 const ABSENT: &str = "its frames come without it: does the sender leave it out, is its name or type another now?";
 

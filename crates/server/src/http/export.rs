@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use serde::Deserialize;
-use strongback_query::{ExportFormat, ExportRequest};
+use strongback_query::{ExportFormat, ExportMarks, ExportRequest};
 
 use super::answer::{Failure, Parameters};
 use super::reading::patterns;
@@ -25,6 +25,7 @@ pub(super) struct ExportQuery {
     to: Option<String>,
     channels: Option<String>,
     format: Option<String>,
+    marks: Option<String>,
 }
 
 /// Answers `GET /api/export` as a stream. If the export fails under way, the connection is broken off, so that no
@@ -37,10 +38,14 @@ pub(super) async fn export(
     let name = query.format.as_deref().unwrap_or("csv");
     let format = ExportFormat::from_name(name)
         .ok_or_else(|| Failure::bad_request(format!("format {name:?} is none of csv, jsonl, parquet")))?;
+    let marks = query.marks.as_deref().unwrap_or("apply");
+    let marks = ExportMarks::from_name(marks)
+        .ok_or_else(|| Failure::bad_request(format!("marks {marks:?} is none of apply, ignore, show")))?;
     let request = ExportRequest {
         time: range(query.from.as_deref(), query.to.as_deref(), i64::MIN)?,
         patterns: patterns(query.channels.as_deref().unwrap_or("*"))?,
         format,
+        marks,
     };
     let under_way = server.exports.begin(&connection).map_err(Failure::unavailable)?;
     let stream = server.query.now().export(request).await.map_err(|e| Failure::bad_request(e.to_string()))?;

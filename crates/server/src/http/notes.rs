@@ -64,7 +64,7 @@ impl Chosen {
 }
 
 /// Paths under which clients write records that are kept.
-const KEPT: [&str; 5] = ["/api/events", "/api/alarms", "/api/runs", "/api/layouts", "/api/derived"];
+const KEPT: [&str; 6] = ["/api/events", "/api/alarms", "/api/runs", "/api/marks", "/api/layouts", "/api/derived"];
 
 /// Limits how often a client may make requests that write such records.
 pub(super) async fn allow(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {

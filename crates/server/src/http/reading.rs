@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use strongback_query::{StateRow, sqlstate};
+use strongback_query::{MarkUse, StateRow, sqlstate};
 use strongback_store::{Pattern, matching};
 
 use super::answer::{self, Failure, Parameters};
@@ -42,6 +42,13 @@ pub(super) struct HistoryQuery {
     from: Option<String>,
     to: Option<String>,
     points: Option<usize>,
+    marks: Option<String>,
+}
+
+/// Parses the parameter `marks`: whether values marked bad are left out, as by default.
+pub(super) fn mark_use(text: Option<&str>) -> Result<MarkUse, Failure> {
+    let Some(text) = text else { return Ok(MarkUse::Apply) };
+    MarkUse::from_name(text).ok_or_else(|| Failure::bad_request(format!("marks {text:?} is neither apply nor ignore")))
 }
 
 /// Parses patterns separated by commas.
@@ -105,7 +112,7 @@ pub(super) async fn history(
     Extension(connection): Extension<Arc<Connection>>,
     Parameters(query): Parameters<HistoryQuery>,
 ) -> Result<Response, Failure> {
-    let patterns = patterns(&query.channels)?;
+    let (patterns, marks) = (patterns(&query.channels)?, mark_use(query.marks.as_deref())?);
     let now = now_ns();
     let time = range(query.from.as_deref(), query.to.as_deref(), now.saturating_sub(DEFAULT_SPAN_NS))?;
     // A grid needs an end, so an open range ends now.
@@ -116,7 +123,7 @@ pub(super) async fn history(
     let read = move |leave: &Leave| {
         let (leave, beside) = (leave.clone(), Arc::default());
         let extent = Extent { time, grid, end_row: u64::MAX, points, leave, beside };
-        read_history(&reading, &patterns, &extent, reserved)
+        read_history(&reading, (&patterns, marks), &extent, reserved)
     };
     let (body, reserved) = server.readers.read(server.patience(), read).await?;
     Ok(HeldMemory::with(answer::json_bytes(body), reserved))
@@ -125,11 +132,12 @@ pub(super) async fn history(
 /// Reads a history. The buckets and the text of each stream stay within reserved memory.
 fn read_history(
     server: &Server,
-    patterns: &[Pattern],
+    (patterns, marks): (&[Pattern], MarkUse),
     extent: &Extent,
     mut reserved: Reservation,
 ) -> Result<(Vec<u8>, Reservation), Failure> {
     let view = server.ingest.store().view();
+    let view = if marks == MarkUse::Ignore { view.with_excluded() } else { view };
     let chosen = matching(view.catalog(), patterns).map_err(|error| Failure::bad_request(error.to_string()))?;
     let count: usize = chosen.iter().map(|(_, columns)| columns.len()).sum();
     let points = extent.points;
@@ -174,6 +182,7 @@ fn read_history(
 pub(super) struct StateQuery {
     at: Option<String>,
     channels: Option<String>,
+    marks: Option<String>,
 }
 
 /// Answers `GET /api/state`.
@@ -184,7 +193,7 @@ pub(super) async fn state(
     let now = now_ns();
     let at = instant_of(query.at.as_deref(), now)?;
     let patterns = patterns(query.channels.as_deref().unwrap_or("*"))?;
-    let engine = server.query.now();
+    let engine = server.query.now().with_marks(mark_use(query.marks.as_deref())?);
     let read = move |leave: &Leave| {
         let rows = engine.state(at, &patterns, || leave.check().is_err());
         leave.check()?;

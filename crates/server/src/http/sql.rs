@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::answer::{self, Failure, JsonBody};
+use super::reading::mark_use;
 use crate::server::Server;
 
 /// Default number of rows in an answer.
@@ -21,6 +22,7 @@ const ROWS_MAX: usize = 100_000;
 pub(super) struct Question {
     sql: String,
     limit: Option<usize>,
+    marks: Option<String>,
 }
 
 /// Answers `POST /api/sql`.
@@ -30,7 +32,7 @@ pub(super) async fn sql(
 ) -> Result<Response, Failure> {
     let limit = question.limit.unwrap_or(ROWS).min(ROWS_MAX);
     let patience = server.patience();
-    let engine = server.query.now();
+    let engine = server.query.now().with_marks(mark_use(question.marks.as_deref())?);
     match engine.sql_json(&question.sql, limit, patience).await {
         Ok(body) => Ok(answer::json_bytes(Bytes::from_owner(body))),
         Err(error) => {

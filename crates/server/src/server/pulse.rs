@@ -107,7 +107,8 @@ pub async fn look_at_own_clock(server: Arc<Server>) {
     }
 }
 
-/// Loads the runs again whenever the store was reopened, which may have lost steps that it had accepted.
+/// Loads the runs and the marks again whenever the store was reopened, which may have lost steps and marks that it had
+/// accepted.
 pub async fn load_runs_again(server: Arc<Server>) {
     let mut reopened = server.ingest.reopened();
     while reopened.changed().await.is_ok() {
@@ -116,6 +117,12 @@ pub async fn load_runs_again(server: Arc<Server>) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "what was done with runs cannot all be read"),
             Err(error) => tracing::error!(%error, "the runs could not be loaded again"),
+        }
+        let loading = server.clone();
+        match server.recorders.spawn(move || loading.marks.load(&loading.ingest.store())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the marks cannot all be read"),
+            Err(error) => tracing::error!(%error, "the marks could not be loaded again"),
         }
     }
 }

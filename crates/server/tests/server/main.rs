@@ -9,6 +9,7 @@ mod folder;
 mod forged;
 mod layouts;
 mod live;
+mod marks;
 mod order;
 mod playback;
 mod plc;

@@ -305,8 +305,7 @@ impl View {
         }
         for segment in view.segments(time.start, time.end - 1) {
             let blocks = view.blocks(&segment, self.shared())?;
-            let channel = (stream.0, column.0 as usize);
-            if let Some(mut pyramid) = Pyramid::of(&segment, channel, &blocks, &self.shared().residents)? {
+            if let Some(mut pyramid) = Pyramid::of(&segment, (&view, column), &blocks, &self.shared().residents)? {
                 let top = pyramid.levels() - 1;
                 for node in 0..pyramid.nodes(top) {
                     self.reduce_node(&view, &segment, &mut pyramid, (top, node), column, &mut reduction)?;
@@ -371,7 +370,8 @@ impl View {
         reduction: &mut BucketBuilder,
     ) -> Result<(), ScanError> {
         if let Some(index) = reduction.whole(block)
-            && let Some(found) = view.ask(segment, block, self.shared(), |read| read.statistics_of(column.0.into()))?
+            && let Some(found) =
+                view.ask(segment, block, &[column], self.shared(), |read| read.statistics_of(column.0.into()))?
         {
             let kind = view.stream.layout.channels[column.0 as usize].channel_type;
             if reduction.join(index, &found, kind, block.end_row() - 1) {

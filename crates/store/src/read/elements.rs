@@ -59,6 +59,12 @@ fn check_cells(ranges: &[ElementRange], rows: usize) -> Result<(), ScanError> {
     Ok(())
 }
 
+/// Returns the channel of each column of a batch that has columns, and behind them single elements of arrays.
+pub(crate) fn channels(columns: &[ChannelIndex], ranges: &[ElementRange]) -> impl Iterator<Item = ChannelIndex> {
+    let of_range = |range: &ElementRange| std::iter::repeat_n(range.channel, range.range().len());
+    columns.iter().copied().chain(ranges.iter().flat_map(of_range))
+}
+
 /// Converts a column of arrays to columns of some of its elements.
 fn of_column(column: &Column, kind: ArrayType, elements: Range<usize>) -> impl Iterator<Item = Column> {
     let rows = column.values.len();
@@ -175,6 +181,7 @@ impl StreamView {
             }
             batch.columns.extend(out.finish());
         }
+        self.leave_out(&mut batch, self::channels(columns, ranges));
         Ok(Some(batch))
     }
 }

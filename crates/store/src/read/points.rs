@@ -177,6 +177,7 @@ impl Points {
         let reduced = of.stream.layout.channels.iter().any(|c| c.reduction != Reduction::None);
         let held = of.held.as_ref().and_then(|held| {
             let cell = match held.state(column.0 as usize) {
+                _ if of.excludes(column, held.time()) => Err(CellState::Absent),
                 CellState::Value => Ok(OwnedValue::of(of_type(held.value(column.0 as usize)?, channel))),
                 state => Err(state),
             };
@@ -454,7 +455,7 @@ impl Points {
         if self.pyramid.as_ref().is_none_or(|(of, _)| *of != segment.id) {
             let shared = self.view.shared();
             let blocks = self.stream.blocks(segment, shared)?;
-            let channel = (self.stream.stream.id.0, self.column.0 as usize);
+            let channel = (&*self.stream, self.column);
             self.pyramid = Some((segment.id, Pyramid::of(segment, channel, &blocks, &shared.residents)?));
         }
         let Some((id, Some(mut pyramid))) = self.pyramid.take_if(|(_, pyramid)| pyramid.is_some()) else {
@@ -528,7 +529,7 @@ impl Points {
             return Ok(None);
         }
         let (newest, reduced, channel) = (self.newest_sequence, !self.sequences_tell, self.column.0.into());
-        let found = self.stream.ask(segment, block, self.view.shared(), |read| {
+        let found = self.stream.ask(segment, block, &[self.column], self.view.shared(), |read| {
             let Some(statistics) = read.statistics_of(channel)?.filter(says_all) else { return Ok(None) };
             let Some(leaps) = Leaps::of(read, newest, reduced)? else { return Ok(None) };
             Ok(leaps.agree(read, &statistics)?.then_some((statistics, leaps)))

@@ -76,7 +76,8 @@ impl View {
             if channel.reduction == Reduction::None {
                 continue;
             }
-            let held = view.held.as_ref().and_then(|held| held.cell(column.0 as usize, channel.channel_type));
+            let held = view.held.as_ref().filter(|held| !view.excludes(*column, held.time()));
+            let held = held.and_then(|held| held.cell(column.0 as usize, channel.channel_type));
             if let Some(held) = held.as_ref().filter(|held| held.time <= time) {
                 *found = Some(held.clone());
                 continue;

@@ -236,6 +236,7 @@ pub(crate) fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &
         batch.columns.push(column);
     }
     elements::add_of_chunk(chunk, rows, &scan.elements, &stream.stream.layout, &mut batch);
+    stream.leave_out(&mut batch, elements::channels(&scan.columns, &scan.elements));
     batch
 }
 

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use crate::append::stream_slot::SlotTable;
 use crate::catalog::Catalog;
 use crate::model::clock::Paces;
+use crate::model::excluded::Excluded;
 use crate::segment::directory::{Residents, SegmentList};
 
 /// Max time for which a view may pin open memory, in seconds.
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) catalog_version: Arc<AtomicU64>,
     /// Current segments.
     pub(crate) segments: ArcSwap<SegmentList>,
+    /// Values that new views leave out.
+    pub(crate) excluded: ArcSwap<Excluded>,
     /// Indices and files of sealed segments.
     pub(crate) residents: Residents,
     /// Number of blocks decoded for readers.
@@ -48,6 +51,7 @@ impl Shared {
             generation_base,
             catalog_version,
             segments: ArcSwap::default(),
+            excluded: ArcSwap::default(),
             residents: Residents::default(),
             blocks_decoded: AtomicU64::new(0),
             cached: ArcSwap::default(),

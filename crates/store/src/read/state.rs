@@ -243,7 +243,9 @@ fn look_in_segments(
                 found: &mut [Option<StateCell>],
                 settled: &mut [bool]|
      -> Result<(), ScanError> {
-        let wanted = wanted(found, settled, block.first_row, block.time.1);
+        let mut wanted = wanted(found, settled, block.first_row, block.time.1);
+        let is_left_out = |channel| view.excluded_of(channel).is_some_and(|spans| spans.covers(block.time));
+        wanted.retain(|&i| view.excluded.is_none() || !is_left_out(columns[i]));
         if block.time.0 > time || wanted.is_empty() {
             return Ok(());
         }
@@ -378,7 +380,7 @@ fn look_in_chunk(
         open.retain(|&i| {
             let channel = columns[i].0 as usize;
             let state = chunk.state(row, channel);
-            if !matches!(state, CellState::Value | CellState::Unknown) {
+            if !matches!(state, CellState::Value | CellState::Unknown) || view.excludes(columns[i], at) {
                 return true;
             }
             if found[i].as_ref().is_none_or(|c| at > c.time) {

@@ -10,6 +10,7 @@ use crate::bytes::FormatError;
 use crate::catalog::group::Group;
 use crate::log::checkpoint::SealedRows;
 use crate::model::batch::Batch;
+use crate::model::excluded::{ExcludedChannels, ExcludedSpans};
 use crate::model::limits::{PARTED_BYTES, PARTED_CHANNELS, STATISTICS_MIN_ROWS};
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Stream, StreamId};
@@ -19,7 +20,7 @@ use crate::read::shared::Shared;
 use crate::segment::directory::{BlockRef, Segment, SegmentList};
 
 /// View of one stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StreamView {
     /// Definition of the stream: at least as new as every row.
     pub(crate) stream: Arc<Stream>,
@@ -37,6 +38,8 @@ pub(crate) struct StreamView {
     pub(crate) sealed: Arc<SealedRows>,
     /// Segments, taken after the open rows.
     pub(crate) segments: Arc<SegmentList>,
+    /// Values that are left out.
+    pub(crate) excluded: Option<Arc<ExcludedChannels>>,
 }
 
 impl StreamView {
@@ -65,6 +68,23 @@ impl StreamView {
         let mut blocks = segment.blocks_within(self.stream.id.0, ranges, &shared.residents)?;
         blocks.retain(|block| block.end_row() <= self.open.first_row);
         Ok(blocks)
+    }
+
+    /// Returns the spans in which values of a channel are left out.
+    pub(crate) fn excluded_of(&self, channel: ChannelIndex) -> Option<&Arc<ExcludedSpans>> {
+        self.excluded.as_ref()?.of(channel)
+    }
+
+    /// Returns whether the value of a channel at an instant is left out.
+    pub(crate) fn excludes(&self, channel: ChannelIndex, time: i64) -> bool {
+        self.excluded_of(channel).is_some_and(|spans| spans.contains(time))
+    }
+
+    /// Makes the cells of a batch absent that are left out. `channels` are those of its columns.
+    pub(crate) fn leave_out(&self, batch: &mut Batch, channels: impl Iterator<Item = ChannelIndex>) {
+        if let Some(excluded) = &self.excluded {
+            excluded.leave_out(batch, channels);
+        }
     }
 
     /// Returns whether a block may be parted, as far as that is known without reading it.
@@ -103,9 +123,11 @@ impl StreamView {
         {
             parts.load(columns.iter().map(|column| column.0.into()))?;
             let read = parts.block()?;
-            return Ok((read.decode(layout, columns).map_err(damaged)?, read.header().gap_before));
+            let mut batch = read.decode(layout, columns).map_err(damaged)?;
+            self.leave_out(&mut batch, columns.iter().copied());
+            return Ok((batch, read.header().gap_before));
         }
-        let (batch, gap_before) = match block.part {
+        let (mut batch, gap_before) = match block.part {
             None => {
                 let bytes = segment.read_block(block, residents)?;
                 let read = Block::read(&bytes).map_err(damaged)?;
@@ -123,19 +145,26 @@ impl StreamView {
         if !is_block {
             return Err(self.misplaced(segment, block, batch.stream, batch.rows.first()));
         }
+        self.leave_out(&mut batch, columns.iter().copied());
         Ok((batch, gap_before))
     }
 
-    /// Calls `of` with a block whose columns are not decoded. Returns `None` if the block has no statistics, if `of`
-    /// returns `None`, or if it is not the block that the index names, which decoding it would report.
+    /// Calls `of` with a block whose columns are not decoded. Returns `None` if the block has no statistics, if values
+    /// of these channels in it are left out, if `of` returns `None`, or if it is not the block that the index names,
+    /// which decoding it would report.
     pub(crate) fn ask<T>(
         &self,
         segment: &Arc<Segment>,
         block: &BlockRef,
+        channels: &[ChannelIndex],
         shared: &Shared,
         of: impl Fn(&Block<'_>) -> Result<Option<T>, FormatError>,
     ) -> Result<Option<T>, ScanError> {
         if block.part.is_some() || (block.rows as usize) < STATISTICS_MIN_ROWS {
+            return Ok(None);
+        }
+        let is_left_out = |channel: &ChannelIndex| self.excluded_of(*channel).is_some_and(|s| s.overlaps(block.time));
+        if self.excluded.is_some() && channels.iter().any(is_left_out) {
             return Ok(None);
         }
         let of = |read: &Block<'_>| {

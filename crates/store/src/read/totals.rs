@@ -364,8 +364,8 @@ impl TotalsReader {
             let mut pyramids = Vec::new();
             if self.request.by_statistics {
                 for column in &self.channels {
-                    let channel = (self.request.stream.0, column.0 as usize);
-                    let Some(pyramid) = Pyramid::of(&segment, channel, &blocks, &shared.residents)? else { break };
+                    let found = Pyramid::of(&segment, (stream, *column), &blocks, &shared.residents)?;
+                    let Some(pyramid) = found else { break };
                     pyramids.push(pyramid);
                 }
             }
@@ -485,7 +485,7 @@ impl TotalsReader {
             let found = match self.channels.is_empty() {
                 // The directory knows the rows.
                 true => Some(Vec::new()),
-                false => stream.ask(&segment, block, &shared, |read| {
+                false => stream.ask(&segment, block, &self.channels, &shared, |read| {
                     let each = self.channels.iter().map(|channel| read.statistics_of(channel.0.into()));
                     each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
                 })?,

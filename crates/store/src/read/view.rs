@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::ScanError;
 use crate::catalog::Catalog;
 use crate::model::clock::Mark;
+use crate::model::excluded::Excluded;
 use crate::model::stream::{ChannelIndex, StreamId};
 use crate::read::request::Scan;
 use crate::read::scan::Scanner;
@@ -29,13 +30,42 @@ struct ViewInner {
     shared: Arc<Shared>,
     catalog: OnceLock<Arc<Catalog>>,
     taken: Mark,
+    /// Values that are left out.
+    excluded: Option<Arc<Excluded>>,
     streams: Mutex<HashMap<u32, Arc<StreamView>, foldhash::fast::RandomState>>,
 }
 
 impl View {
+    /// Takes a view in which every stored value is seen.
     pub(crate) fn new(shared: Arc<Shared>) -> View {
-        let taken = shared.paces.mark();
-        let inner = ViewInner { shared, catalog: OnceLock::new(), taken, streams: Mutex::new(HashMap::default()) };
+        View::without(shared, None)
+    }
+
+    /// Takes a view without the values that are left out by default.
+    pub(crate) fn of_default(shared: Arc<Shared>) -> View {
+        let excluded = shared.excluded.load_full();
+        View::without(shared, Some(excluded).filter(|excluded| !excluded.is_empty()))
+    }
+
+    fn without(shared: Arc<Shared>, excluded: Option<Arc<Excluded>>) -> View {
+        let (taken, streams) = (shared.paces.mark(), Mutex::default());
+        View { inner: Arc::new(ViewInner { shared, catalog: OnceLock::new(), taken, excluded, streams }) }
+    }
+
+    /// Returns this view with all stored values, also those that it leaves out.
+    pub fn with_excluded(&self) -> View {
+        if self.inner.excluded.is_none() {
+            return self.clone();
+        }
+        let all = |view: &StreamView| Arc::new(StreamView { excluded: None, ..view.clone() });
+        let streams = self.inner.streams.lock().iter().map(|(id, view)| (*id, all(view))).collect();
+        let inner = ViewInner {
+            shared: self.inner.shared.clone(),
+            catalog: self.inner.catalog.clone(),
+            taken: self.inner.taken,
+            excluded: None,
+            streams: Mutex::new(streams),
+        };
         View { inner: Arc::new(inner) }
     }
 
@@ -67,6 +97,7 @@ impl View {
                 next_row,
                 sealed: slot.sealed.load_full(),
                 segments: self.inner.shared.segments.load_full(),
+                excluded: self.inner.excluded.as_ref().and_then(|excluded| excluded.stream(id)),
             };
             // Rows sealed in between may already share a block with older ones, if they were compacted too.
             if slot.open.load().first_row == view.open.first_row {

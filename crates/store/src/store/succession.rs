@@ -39,14 +39,15 @@ impl Store {
     /// appended, when nothing is appended to `before` any more. Streams and channels keep their numbers, and all counts
     /// continue. Frames of `before` that were not durable, including those that it reduced, are counted as rejected and
     /// lost, and reported in `strongback.gaps` as `not recorded`, as are frames that it refused; they fill that gap
-    /// when they come again. The program's own tables (`strongback.`) lose only what they say of lost frames, and that
+    /// when they come again. What `before` leaves out of its views, this store does, too. The program's own tables (`strongback.`) lose only what they say of lost frames, and that
     /// loss is not reported. Returns how many frames were lost.
     ///
     /// # Errors
     /// The log has no room for what is taken over.
     pub fn take_over(&self, before: &Store, now: i64) -> Result<u64, Reject> {
         self.engine.shared.paces.tell(Caller::Append, now);
-        let old_view = before.view();
+        let old_view = before.view().with_excluded();
+        self.engine.shared.excluded.store(before.engine.shared.excluded.load_full());
         // `before` stays as it is: if this store fails, too, the next one takes over from it.
         let old = before.engine.writer.lock();
         let mut new = self.engine.writer.lock();

@@ -334,3 +334,13 @@ fn timestamps_in_a_wrong_unit_are_a_matter_of_precision() {
     facts.streams[0].newest.as_mut().unwrap().time = 1_000;
     assert!(advice(&facts).contains("?precision=s, ms or us"));
 }
+
+#[test]
+fn a_value_that_is_marked_bad_is_explained_and_nothing_is_wrong() {
+    let mut facts = well(None);
+    facts.streams[0].channels[1].bad = Some("marked bad by ada: loose cable".to_owned());
+    let report = judge(&facts);
+    let marked: Vec<_> = report.findings.iter().filter(|finding| finding.cause == Cause::Marked).collect();
+    assert_eq!(marked.len(), 1, "{report:?}");
+    assert!(marked[0].text.ends_with(": marked bad by ada: loose cable") && !report.wrong, "{report:?}");
+}

@@ -232,7 +232,7 @@ impl Stream {
                 let sequence = self.rows[0].get(row).and_then(|cell| cell.sequence);
                 let missing = before.zip(sequence).is_some_and(|(before, sequence)| sequence > before + 1);
                 ensure(marked == missing, || format!("row {row} is marked {marked} instead of {missing}"))?;
-                let agree = of.ask(&segment, &block, view.shared(), |read| {
+                let agree = of.ask(&segment, &block, &[], view.shared(), |read| {
                     let session = read.sequences()?.and_then(|(_, session)| session.first().copied());
                     let leaps = Leaps::of(read, session.zip(before), false)?;
                     let statistics = read.statistics_of(0)?.filter(|statistics| statistics.integral.is_some());
