@@ -13,7 +13,7 @@ mod frames;
 mod grid;
 mod histogram;
 mod number;
-mod scan;
+pub(crate) mod scan;
 mod series;
 mod spans;
 mod summary;

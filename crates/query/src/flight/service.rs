@@ -1,5 +1,6 @@
 //! Answers the calls of one client.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ const ACTIONS: [(&str, &str); 4] = [
 /// Service for one connection.
 pub(super) struct Service {
     pub(super) session: Arc<Session>,
+    /// Address of the client.
+    pub(super) peer: IpAddr,
     pub(super) auth: FlightAuth,
     pub(super) running: Arc<RunningStatements>,
     /// Destination of bulk writes; `None` if nothing may be written.
@@ -166,7 +169,11 @@ impl Service {
             }
         };
         let running = self.running.register(statement.id());
-        Ok(Box::pin(result::of_statement(self.session.clone(), statement, running, self.stopped.clone())))
+        let (session, stopped) = (self.session.clone(), self.stopped.clone());
+        Ok(Box::pin(match statement.subscription(&session, self.peer)? {
+            None => result::of_statement(session, statement, running, stopped),
+            Some(request) => result::of_subscription(session.query.clone(), request, running, stopped),
+        }))
     }
 
     fn catalog(&self, call: CatalogCall) -> result::Results {
