@@ -29,7 +29,7 @@ const STORE: [&str; 20] = [
     "rdl",
 ];
 /// Those of SQL.
-const QUERY: [&str; 15] = [
+const QUERY: [&str; 16] = [
     "error",
     "running",
     "sql",
@@ -42,6 +42,7 @@ const QUERY: [&str; 15] = [
     "telemetry",
     "plan",
     "query",
+    "subscription",
     "export",
     "pg",
     "flight",

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Read first: [`Query`], the interface to the server; `table`, a table as DataFusion sees it; `telemetry`, table
-//! functions such as `resample`; `pg`, a session per connection; `flight`, record batches over gRPC.
+//! functions such as `resample`; `pg`, a session per connection; `flight`, record batches over gRPC; `subscription`, live
+//! SQL.
 //!
 //! Invariants:
 //! - No statement writes: those that would are rejected before planning, and again after it. Rows that clients send
@@ -54,6 +55,7 @@ mod plan;
 mod query;
 mod running;
 mod sql;
+mod subscription;
 mod system;
 mod table;
 mod telemetry;
@@ -73,6 +75,8 @@ pub use query::answer::SqlAnswer;
 pub use query::{Query, QueryOptions};
 pub use running::runtime::let_end;
 pub use sql::setting::MarkUse;
+pub use subscription::json::{LiveKind, LiveMessage, LiveMessages};
+pub use subscription::settings::{SUBSCRIBE_INTERVAL, SUBSCRIBE_LATENESS, SubscribeRequest};
 pub use system::catalog::DATABASE;
 pub use system::state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
 pub use system::{

@@ -3,6 +3,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod cache;
+pub(crate) mod step;
 
 use std::io;
 use std::sync::Arc;
@@ -53,12 +54,15 @@ use crate::plan::repeated::Repeated;
 use crate::plan::types::Types;
 use crate::plan::unsupported;
 use crate::query::cache::{CachedPlan, PlanCache};
+use crate::query::step::StepView;
 use crate::running::clock::now_ns;
+use crate::running::commits::Commits;
 use crate::running::fair::Account;
 use crate::running::memory::{QueryMemory, SharedMemory};
 use crate::running::runtime::Threads;
 use crate::running::size::Size;
 use crate::running::stopped::Stopped;
+use crate::running::subscribers::Subscribers;
 use crate::running::turn::{OVERDUE_MAX, SHORT_TURNS, Turn, Turns};
 use crate::sql::constant;
 use crate::sql::constant::LongTexts;
@@ -70,6 +74,7 @@ use crate::sql::setting::{MarkUse, SERVER_VERSION, Settings, SharedSettings};
 use crate::sql::sized;
 use crate::sql::statement;
 use crate::sql::statement::Request;
+use crate::sql::subscribe;
 use crate::sql::value;
 use crate::system::SystemRows;
 use crate::system::as_text::TextsOfValues;
@@ -158,6 +163,10 @@ pub(crate) struct Inner {
     pub(crate) answers: Arc<SharedMemory>,
     /// Memory of sessions between statements.
     pub(crate) sessions: Arc<SharedMemory>,
+    /// Subscriptions that run.
+    pub(crate) subscribers: Arc<Subscribers>,
+    /// Commits of the store, for subscriptions.
+    pub(crate) commits: Commits,
     /// Threads that run plans.
     heavy: Threads,
     /// Threads that serve connections and short reads.
@@ -186,6 +195,8 @@ impl Query {
             questions: Semaphore::new(QUESTIONS_MAX),
             answers: SharedMemory::new(options.memory_bytes / 2),
             sessions: SharedMemory::new(options.memory_bytes / 4),
+            subscribers: Arc::default(),
+            commits: Commits::new(store.clone()),
             store,
             system,
             database,
@@ -398,6 +409,7 @@ impl Session {
     /// Parses SQL into statements, with the rewrites that PostgreSQL clients need. Returns them with the memory of the
     /// largest.
     pub(crate) async fn parse(&self, sql: &str) -> Result<(Vec<Statement>, Footprint), QueryError> {
+        subscribe::refuse(sql)?;
         let (inner, text) = (self.query.inner.clone(), Arc::<str>::from(sql));
         let (planning, split) = (&self.query.inner.planning, text.clone());
         let tokens = planning.run(&self.account, Footprint::of_text(sql.len()), move |_| Tokens::of(&split)).await?;
@@ -457,12 +469,22 @@ impl Session {
 
     /// Runs a plan with values for its parameters, after waiting for a turn.
     pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
+        self.run_step(plan, values, None).await
+    }
+
+    /// Runs a plan like [`Session::run`], as a step of a subscription.
+    pub(crate) async fn run_step(
+        &self,
+        plan: &Arc<Plan>,
+        values: Vec<ScalarValue>,
+        step: Option<StepView>,
+    ) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
         let (rows, marks) = (self.rows.lock().clone(), self.settings.lock().marks());
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
         let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, (rows, marks), Stopped::by(stopped))
+            planner.physical(&state, &logical, values, (rows, marks), (Stopped::by(stopped), step))
         });
         let planned = planned.await?;
         let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());
@@ -553,7 +575,7 @@ impl Inner {
         plan: &Plan,
         values: Vec<ScalarValue>,
         (rows, marks): (Arc<SessionRows>, MarkUse),
-        stopped: Stopped,
+        (stopped, step): (Stopped, Option<StepView>),
     ) -> Result<Planned, QueryError> {
         let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
         if !values.is_empty() {
@@ -561,11 +583,13 @@ impl Inner {
             logical = logical.with_param_values(values)?;
         }
         let mut state = state.clone();
-        state.config_mut().set_extension(Arc::new(PinnedView(self.view(marks))));
+        let view = step.as_ref().map_or_else(|| self.view(marks), |step| step.view.clone());
+        state.config_mut().set_extension(Arc::new(PinnedView(view)));
         state.config_mut().set_extension(rows);
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
+        step.into_iter().for_each(|step| step.pin(&mut state));
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
         constant::optimized();

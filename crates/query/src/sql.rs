@@ -14,5 +14,6 @@ pub(crate) mod setting;
 pub(crate) mod signs;
 pub(crate) mod sized;
 pub(crate) mod statement;
+pub(crate) mod subscribe;
 pub(crate) mod value;
 pub(crate) mod walk;

@@ -8,7 +8,9 @@ pub(crate) mod merge;
 pub(crate) mod scan;
 pub(crate) mod totals;
 
+use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
@@ -18,7 +20,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use futures::future::{BoxFuture, ready};
-use strongback_store::{ChannelIndex, Store, Stream, View};
+use strongback_store::{ChannelIndex, Store, Stream, StreamId, View};
 
 use crate::table::column::{TableColumn, table_columns, table_schema};
 use crate::table::filter::ALL_TIMES;
@@ -26,6 +28,18 @@ use crate::table::scan::StoreScan;
 
 /// View that all tables of a query read, stored in the session's extensions.
 pub(crate) struct PinnedView(pub(crate) View);
+
+/// Rows of streams, from (inclusive) to (exclusive). Streams without an entry have none.
+pub(crate) type RowRanges = HashMap<StreamId, Range<u64>>;
+
+/// Part of the view that all tables of a query read, stored in the session's extensions. Without it they read all.
+#[derive(Clone, Debug)]
+pub(crate) struct PinnedPart {
+    /// `time` from (inclusive) to (exclusive), in nanoseconds.
+    pub(crate) time: Range<i64>,
+    /// Rows; `None` for all.
+    pub(crate) rows: Option<Arc<RowRanges>>,
+}
 
 /// A table at one version of the catalog.
 pub(crate) struct StoreTable {
@@ -139,7 +153,9 @@ impl StoreTable {
                 (Arc::new(columns), Arc::new(self.schema.project(wanted)?))
             }
         };
-        let mut time = ALL_TIMES;
+        let part = state.config().get_extension::<PinnedPart>();
+        let mut time = part.as_ref().map_or(ALL_TIMES, |part| part.time.clone());
+        let rows = part.and_then(|part| part.rows.clone());
         let mut tag_filters = Vec::new();
         for filter in filters {
             match filter::time_range(filter, &self.columns) {
@@ -149,10 +165,17 @@ impl StoreTable {
         }
         let mut streams = filter::streams_with_tags(state, tag_filters, &self.columns, &self.streams)?;
         streams.retain(|s| view.time_range(s.id).is_some_and(|(first, last)| first < time.end && last >= time.start));
+        if let Some(rows) = &rows {
+            streams.retain(|stream| rows.get(&stream.id).is_some_and(|rows| !rows.is_empty()));
+        }
         if streams.is_empty() {
             return Ok(Arc::new(EmptyExec::new(schema)));
         }
         let partitions = state.config().target_partitions();
-        Ok(Arc::new(StoreScan::new(view, streams, time, (columns, schema), partitions, limit)))
+        let scan = StoreScan::new(view, streams, time, (columns, schema), partitions, limit);
+        Ok(Arc::new(match rows {
+            Some(rows) => scan.within(rows),
+            None => scan,
+        }))
     }
 }

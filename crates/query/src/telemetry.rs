@@ -14,7 +14,7 @@ mod grid;
 mod histogram;
 mod marks;
 mod number;
-mod scan;
+pub(crate) mod scan;
 mod series;
 mod spans;
 mod summary;

@@ -16,6 +16,7 @@ mod guard;
 mod health;
 mod layouts;
 pub(crate) mod live;
+mod live_sql;
 mod marks;
 mod metrics;
 mod notes;
@@ -135,6 +136,7 @@ pub fn router(server: Arc<Server>) -> Router {
     Router::new()
         .merge(read)
         .route("/api/live", get(live::live))
+        .route("/api/sql/live", get(live_sql::live))
         .route("/health", get(health::influx_health))
         .route("/ping", get(health::ping))
         .route("/query", any(write::query))

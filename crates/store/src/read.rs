@@ -16,6 +16,7 @@ pub(crate) mod sample_run;
 pub(crate) mod scan;
 pub(crate) mod shared;
 pub(crate) mod state;
+pub(crate) mod stored;
 pub(crate) mod stream_view;
 pub(crate) mod totals;
 pub(crate) mod view;

@@ -6,12 +6,14 @@
 //!
 //! A client that reads slowly fills the channel, and the statement then gives its turn to others.
 
+use std::fmt::Write;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use arrow_flight::{FlightData, SchemaAsIpc};
+use bytes::Bytes;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
@@ -25,10 +27,12 @@ use super::statement;
 use super::statement::{Statement, sent_schema};
 use super::status::status;
 use crate::error::{QueryError, sqlstate};
-use crate::query::Session;
+use crate::query::{Query, Session};
 use crate::running::memory::{Share, SharedMemory};
 use crate::running::size::Size;
 use crate::running::watched::{Halt, Watched};
+use crate::subscription::follow::{Event, Subscription};
+use crate::subscription::settings::SubscribeRequest;
 
 /// Size of a message, in bytes, beyond which a batch is divided, unless a row is larger.
 const MESSAGE_BYTES: usize = 512 << 10;
@@ -84,6 +88,54 @@ pub(super) fn of_statement(
     })
 }
 
+/// Runs a subscription in a task of its own, until it fails, is stopped, or its results are dropped. The metadata of each
+/// batch names the class and the step, and whether the batch is the last of its step. A last batch has no rows.
+pub(super) fn of_subscription(
+    query: Query,
+    request: SubscribeRequest,
+    running: RunningStatement,
+    stopped: watch::Receiver<bool>,
+) -> Results {
+    let memory = query.inner.answers.clone();
+    let watched = Watched { cancel: running.cancelled(), stopped, deadline: None };
+    produce(memory, watched, move |mut out| async move {
+        let _running = running;
+        let mut subscription = Subscription::begin(query, request).await?;
+        let mut announced: Option<SchemaRef> = None;
+        loop {
+            match (subscription.next().await?, &announced) {
+                (Event::Columns(schema), None) => {
+                    let sent = sent_schema(&schema);
+                    out.put_schema(&sent).await;
+                    announced = Some(sent);
+                }
+                (Event::Columns(schema), Some(announced)) if *announced == sent_schema(&schema) => {}
+                (Event::Columns(_), Some(_)) => {
+                    let text = "the columns of the table changed, and a stream of record batches has one schema";
+                    return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
+                        .with_hint("Subscribe again, or select columns by name."));
+                }
+                (Event::Rows(batch), Some(announced)) => {
+                    out.metadata = metadata(&subscription, false);
+                    out.put(&batch, announced).await?;
+                }
+                (Event::End, Some(announced)) => {
+                    out.metadata = metadata(&subscription, true);
+                    out.put_empty(announced).await?;
+                }
+                (Event::Begin | Event::Quiet | Event::Rows(_) | Event::End, _) => {}
+            }
+        }
+    })
+}
+
+fn metadata(subscription: &Subscription, is_last: bool) -> Bytes {
+    let mut json = format!("{{\"class\":\"{}\",", subscription.class().name());
+    subscription.step().put_fields(&mut json);
+    let _ = write!(json, ",\"last\":{is_last}}}");
+    json.into()
+}
+
 /// Runs `work`, which makes messages, in a task of its own, until it ends, is stopped, or its results are dropped.
 pub(super) fn produce<F: Future<Output = Result<(), QueryError>> + Send>(
     memory: Arc<SharedMemory>,
@@ -114,6 +166,8 @@ pub(super) struct Messages {
     generator: IpcDataGenerator,
     tracker: DictionaryTracker,
     context: IpcWriteContext,
+    /// Metadata of each batch.
+    metadata: Bytes,
 }
 
 impl Messages {
@@ -125,6 +179,7 @@ impl Messages {
             generator: IpcDataGenerator::default(),
             tracker: DictionaryTracker::new(false),
             context: IpcWriteContext::default(),
+            metadata: Bytes::new(),
         }
     }
 
@@ -161,11 +216,18 @@ impl Messages {
         Ok(())
     }
 
+    /// Sends a batch without rows, for its metadata.
+    async fn put_empty(&mut self, announced: &SchemaRef) -> Result<(), QueryError> {
+        let message = self.encoded(&RecordBatch::new_empty(announced.clone()), announced)?;
+        self.send(message, Share::new(self.memory.clone(), MESSAGE_BYTES_FREE)).await;
+        Ok(())
+    }
+
     fn encoded(&mut self, batch: &RecordBatch, announced: &SchemaRef) -> Result<FlightData, QueryError> {
         let batch = as_announced(batch, announced)?;
         let encoded = self.generator.encode(&batch, &mut self.tracker, &self.options, &mut self.context);
         let (_, encoded) = encoded.map_err(|error| QueryError::new(sqlstate::INTERNAL_ERROR, error.to_string()))?;
-        Ok(encoded.into())
+        Ok(FlightData { app_metadata: self.metadata.clone(), ..encoded.into() })
     }
 
     async fn send(&self, message: FlightData, share: Share) {

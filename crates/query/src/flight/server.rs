@@ -90,6 +90,7 @@ async fn serve(
     let serve = |socket, start: Entry, stopped: watch::Receiver<bool>| {
         let service = Service {
             session: Arc::new(query.session()),
+            peer: start.place.peer,
             auth: options.auth.clone(),
             running: running.clone(),
             sink: options.sink.clone(),

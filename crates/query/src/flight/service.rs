@@ -1,5 +1,6 @@
 //! Answers the calls of one client.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ const ACTIONS: [(&str, &str); 4] = [
 /// Service for one connection.
 pub(super) struct Service {
     pub(super) session: Arc<Session>,
+    /// Address of the client.
+    pub(super) peer: IpAddr,
     pub(super) auth: FlightAuth,
     pub(super) running: Arc<RunningStatements>,
     /// Destination of bulk writes; `None` if nothing may be written.
@@ -183,7 +186,11 @@ impl Service {
             }
         };
         let running = self.running.register(statement.id());
-        Ok(Box::pin(result::of_statement(session, statement, running, self.stopped.clone())))
+        let stopped = self.stopped.clone();
+        Ok(Box::pin(match statement.subscription(&session, self.peer)? {
+            None => result::of_statement(session, statement, running, stopped),
+            Some(request) => result::of_subscription(session.query.clone(), request, running, stopped),
+        }))
     }
 
     fn catalog(&self, call: CatalogCall) -> result::Results {

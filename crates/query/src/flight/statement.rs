@@ -1,6 +1,8 @@
 //! Tickets and handles: a statement with its values, as the client brings it back.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_flight::FlightData;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -14,7 +16,12 @@ use crate::error::{QueryError, sqlstate};
 use crate::plan::parameter;
 use crate::query::cache::CachedPlan;
 use crate::query::{Plan, Rows, Session};
+use crate::sql::subscribe;
+use crate::subscription::class::Followed;
+use crate::subscription::settings::{SUBSCRIBE_INTERVAL, SUBSCRIBE_LATENESS, SubscribeRequest};
 
+/// Maximum time for a step of a subscription if statements have no timeout.
+const STEP_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Maximum rows of values for one statement, which then runs once for each.
 const VALUE_ROWS_MAX: usize = 1_000;
 /// Maximum size of the values of a statement, in bytes.
@@ -76,7 +83,39 @@ impl Statement {
     /// # Errors
     /// If it is not a read-only statement, or cannot be planned.
     pub(super) async fn prepare(&self, session: &Session) -> Result<CachedPlan, QueryError> {
-        session.prepare(&self.sql).await
+        match subscribe::parse(&self.sql)? {
+            None => session.prepare(&self.sql).await,
+            Some(subscribe) => {
+                let prepared = session.prepare(subscribe.select).await?;
+                Followed::of(&prepared.plan.logical)?;
+                Ok(prepared)
+            }
+        }
+    }
+
+    /// Returns the request of the subscription that the statement is, or `None` if it is another one.
+    ///
+    /// # Errors
+    /// If its text is invalid.
+    pub(super) fn subscription(
+        &self,
+        session: &Session,
+        address: IpAddr,
+    ) -> Result<Option<SubscribeRequest>, QueryError> {
+        let Some(subscribe) = subscribe::parse(&self.sql)? else { return Ok(None) };
+        if !self.values.is_empty() {
+            let text = "values are not bound in a subscription: write them in the statement";
+            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text));
+        }
+        Ok(Some(SubscribeRequest {
+            sql: subscribe.select.to_owned(),
+            interval: subscribe.every.unwrap_or(SUBSCRIBE_INTERVAL),
+            lateness: subscribe.lateness.unwrap_or(SUBSCRIBE_LATENESS),
+            idle: subscribe.idle,
+            resume: None,
+            timeout: session.query.inner.options.statement_timeout.unwrap_or(STEP_TIMEOUT),
+            address,
+        }))
     }
 
     /// Returns the values of each run of the statement: one run without values, or one for each row.

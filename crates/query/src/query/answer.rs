@@ -4,19 +4,20 @@
 //! `"Infinity"` and `"-Infinity"`.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type};
-use datafusion::arrow::datatypes::{UInt8Type, UInt16Type, UInt32Type};
+use datafusion::arrow::datatypes::{Schema, UInt8Type, UInt16Type, UInt32Type};
 use futures::future::BoxFuture;
 use strongback_store::text::put_json_text;
 use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
 use crate::query::Query;
-use crate::running::memory::Share;
+use crate::running::memory::{Share, SharedMemory};
 use crate::running::runtime::apart;
 use crate::running::size::Size;
 use crate::wire::encode;
@@ -37,11 +38,16 @@ const BYTES_AT_A_TIME: usize = 1 << 20;
 /// Body of an answer. Its memory counts until it is dropped after sending.
 #[derive(Debug)]
 pub struct SqlAnswer {
-    json: String,
+    pub(crate) json: String,
     share: Share,
 }
 
 impl SqlAnswer {
+    /// Creates an empty body, whose bytes count in this memory beyond some that are free.
+    pub(crate) fn new(memory: Arc<SharedMemory>) -> SqlAnswer {
+        SqlAnswer { json: String::new(), share: Share::new(memory, ANSWER_BYTES_FREE) }
+    }
+
     /// Returns the JSON.
     pub fn as_str(&self) -> &str {
         &self.json
@@ -80,7 +86,7 @@ impl AsRef<[u8]> for SqlAnswer {
 }
 
 /// A task that is aborted when its waiter is dropped.
-struct Task<T>(JoinHandle<T>);
+pub(crate) struct Task<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
@@ -130,24 +136,14 @@ impl Query {
             return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
         }
         let mut rows = session.run(&plan, Vec::new()).await?;
-        let share = Share::new(self.inner.answers.clone(), ANSWER_BYTES_FREE);
-        let mut answer = SqlAnswer { json: String::from("{\"columns\":["), share };
-        let json = &mut answer.json;
-        for (at, field) in rows.schema.fields().iter().enumerate() {
-            if at > 0 {
-                json.push(',');
-            }
-            json.push_str("{\"name\":");
-            put_json_text(json, field.name());
-            json.push_str(",\"type\":");
-            put_json_text(json, encode::wire_type(field)?.name());
-            json.push('}');
-        }
-        json.push_str("],\"rows\":[");
-        let (mut count, mut truncated, mut looked, mut longest) = (0, false, 0, ROW_BYTES);
+        let mut answer = SqlAnswer::new(self.inner.answers.clone());
+        answer.json.push_str("{\"columns\":[");
+        put_columns(&mut answer.json, &rows.schema)?;
+        answer.json.push_str("],\"rows\":[");
+        let (mut count, mut truncated, mut looked, mut writer) = (0, false, 0, RowWriter::default());
         'rows: while let Some(batch) = rows.next().await {
             let batch = batch?;
-            let is_wide = Size::of_batch(&batch).widest > WIDE_BYTES;
+            writer.begin(&batch);
             for row in 0..batch.num_rows() {
                 if count == limit || answer.json.len() > ANSWER_BYTES_MAX {
                     truncated = true;
@@ -157,23 +153,73 @@ impl Query {
                     looked = answer.json.len();
                     tokio::task::yield_now().await;
                 }
-                let first = count == 0;
-                if is_wide {
-                    answer.hold(text_bytes(&batch, row))?;
-                    apart(|| put_row(&mut answer.json, &batch, row, first))?;
-                    answer.let_go();
-                } else {
-                    answer.hold(2 * longest)?;
-                    let before = answer.json.len();
-                    put_row(&mut answer.json, &batch, row, first)?;
-                    longest = longest.max(answer.json.len() - before);
-                }
+                writer.put(&mut answer, &batch, row, count == 0)?;
                 count += 1;
             }
         }
         answer.json.push(']');
         answer.hold(0)?;
         Ok((answer, truncated))
+    }
+}
+
+/// Appends the names and types of columns.
+pub(crate) fn put_columns(json: &mut String, schema: &Schema) -> Result<(), QueryError> {
+    for (at, field) in schema.fields().iter().enumerate() {
+        if at > 0 {
+            json.push(',');
+        }
+        json.push_str("{\"name\":");
+        put_json_text(json, field.name());
+        json.push_str(",\"type\":");
+        put_json_text(json, encode::wire_type(field)?.name());
+        json.push('}');
+    }
+    Ok(())
+}
+
+/// Writes rows of batches to an answer, for which it makes room.
+pub(crate) struct RowWriter {
+    /// Whether rows of the batch need so much room that each is measured first.
+    is_wide: bool,
+    /// Size of the longest row so far, in bytes.
+    longest: usize,
+}
+
+impl Default for RowWriter {
+    fn default() -> RowWriter {
+        RowWriter { is_wide: false, longest: ROW_BYTES }
+    }
+}
+
+impl RowWriter {
+    /// Begins a batch.
+    pub(crate) fn begin(&mut self, batch: &RecordBatch) {
+        self.is_wide = Size::of_batch(batch).widest > WIDE_BYTES;
+    }
+
+    /// Appends a row of the batch.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub(crate) fn put(
+        &mut self,
+        answer: &mut SqlAnswer,
+        batch: &RecordBatch,
+        row: usize,
+        is_first: bool,
+    ) -> Result<(), QueryError> {
+        if self.is_wide {
+            answer.hold(text_bytes(batch, row))?;
+            apart(|| put_row(&mut answer.json, batch, row, is_first))?;
+            answer.let_go();
+            return Ok(());
+        }
+        answer.hold(2 * self.longest)?;
+        let before = answer.json.len();
+        put_row(&mut answer.json, batch, row, is_first)?;
+        self.longest = self.longest.max(answer.json.len() - before);
+        Ok(())
     }
 }
 
@@ -209,7 +255,8 @@ fn text_times(kind: &DataType) -> usize {
     }
 }
 
-fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> Result<(), QueryError> {
+/// Appends a row as a JSON array.
+pub(crate) fn put_row(json: &mut String, batch: &RecordBatch, row: usize, first: bool) -> Result<(), QueryError> {
     json.push_str(if first { "[" } else { ",[" });
     for (at, array) in batch.columns().iter().enumerate() {
         if at > 0 {
@@ -256,7 +303,7 @@ fn put_cell(json: &mut String, array: &ArrayRef, row: usize, field: &Field) -> R
 /// Returns PostgreSQL's text form.
 fn wire_text(array: &ArrayRef, row: usize, field: &Field) -> Result<String, QueryError> {
     let mut out = BytesMut::new();
-    let kind = encode::wire_type(&std::sync::Arc::new(field.clone()))?;
+    let kind = encode::wire_type(&Arc::new(field.clone()))?;
     encode::put_arrow(&mut out, array, row, field, &kind, false)?;
     out.advance(out.len().min(4));
     // Reuses the buffer, unless it is not UTF-8.

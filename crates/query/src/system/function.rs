@@ -120,7 +120,7 @@ fn state_schema() -> SchemaRef {
 }
 
 /// Rows of a state function, read when the query runs.
-struct StateTable {
+pub(crate) struct StateTable {
     /// Time (`None` for now) and pattern; `None` if the statement's parameters have no values.
     arguments: Option<(Option<i64>, Pattern)>,
     store: Store,

@@ -14,14 +14,17 @@ use std::sync::Arc;
 use strongback_store::{Batch, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream, View};
 
 use crate::error::QueryError;
-use crate::table::StoreTable;
 use crate::table::column::TableColumn;
+use crate::table::{RowRanges, StoreTable};
 
 /// Minimum rows of a stream read at a time if few are requested of many streams.
 const BATCH_ROWS_MIN: usize = 64;
 
 /// Target for the memory of the batches of merged streams, in bytes, where a cell counts as 16.
 const BATCHES_BYTES: usize = 32 << 20;
+
+/// Range of all rows.
+const ALL_ROWS: Range<u64> = 0..u64::MAX;
 
 /// Direction of the order by time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,6 +103,8 @@ pub(crate) type Found<'a, M> = Option<(&'a mut StreamHead<M>, Run)>;
 pub(crate) struct Merge<M> {
     view: View,
     wanted: Wanted,
+    /// Rows of each stream, without an order; `None` for all.
+    rows: Option<Arc<RowRanges>>,
     batch_rows: usize,
     heads: Vec<StreamHead<M>>,
     /// Stream being read, without an order.
@@ -135,7 +140,12 @@ impl<M> Merge<M> {
             _ => wanted.most,
         };
         let heads = streams.into_iter().map(StreamHead::new).collect();
-        Merge { view, wanted, batch_rows, heads, current: 0, waiting }
+        Merge { view, wanted, rows: None, batch_rows, heads, current: 0, waiting }
+    }
+
+    /// Reads only some rows of each stream. Not for reads in order of time.
+    pub(crate) fn within(self, rows: Option<Arc<RowRanges>>) -> Self {
+        Merge { rows, ..self }
     }
 
     /// Returns the next rows, at least one and at most `most`, with their stream's prepared batch.
@@ -149,7 +159,7 @@ impl<M> Merge<M> {
             let head = &mut self.heads[at];
             if head.rows.is_empty() {
                 // Only now is its next row known. Another stream may precede it.
-                if head.read(&self.view, &self.wanted, share, prepare)?
+                if head.read(&self.view, (&self.wanted, ALL_ROWS), share, prepare)?
                     && let Some(time) = head.time_ahead(0)
                 {
                     self.waiting.push(Reverse((order.key(time), at)));
@@ -179,7 +189,11 @@ impl<M> Merge<M> {
     fn next_unordered<P: Prepare<Made = M>>(&mut self, prepare: &P, most: usize) -> Result<Found<'_, M>, QueryError> {
         let share = (self.batch_rows, self.heads.len());
         while let Some(head) = self.heads.get_mut(self.current) {
-            if !head.rows.is_empty() || head.read(&self.view, &self.wanted, share, prepare)? {
+            let rows = match &self.rows {
+                Some(rows) => rows.get(&head.stream.id).cloned().unwrap_or(0..0),
+                None => ALL_ROWS,
+            };
+            if !head.rows.is_empty() || head.read(&self.view, (&self.wanted, rows), share, prepare)? {
                 let run = head.take(head.most(prepare).min(most).max(1));
                 return Ok(self.heads.get_mut(self.current).map(|head| (head, run)));
             }
@@ -247,7 +261,7 @@ impl<M> StreamHead<M> {
     fn read<P: Prepare<Made = M>>(
         &mut self,
         view: &View,
-        wanted: &Wanted,
+        (wanted, rows): (&Wanted, Range<u64>),
         (batch_rows, streams): (usize, usize),
         prepare: &P,
     ) -> Result<bool, QueryError> {
@@ -261,6 +275,7 @@ impl<M> StreamHead<M> {
                     none.insert(if wanted.order.is_none() || view.time_sorted(self.stream.id) {
                         let mut scan = Scan::all(self.stream.id, channels);
                         scan.time = wanted.time.clone();
+                        scan.rows = rows;
                         scan.newest_first = self.descending;
                         scan.batch_rows = batch_rows;
                         RowSource::Stored(Box::new(view.scan(scan)))

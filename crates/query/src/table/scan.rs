@@ -22,6 +22,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use strongback_store::{Clock, Stream, View};
 
 use crate::error::QueryError;
+use crate::table::RowRanges;
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
 use crate::table::totals::{TotalsScan, WantedTotals};
@@ -52,6 +53,8 @@ pub(crate) struct StoreScan {
     schema: SchemaRef,
     /// Order by `time`, for a merged scan with one partition.
     order: Option<TimeOrder>,
+    /// Rows of each stream; `None` for all.
+    rows: Option<Arc<RowRanges>>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -77,7 +80,14 @@ impl StoreScan {
         };
         let properties = properties(&schema, orders, partitions.len());
         let metrics = ExecutionPlanMetricsSet::new();
-        StoreScan { view, partitions, time, columns, schema, order: None, fetch, properties, metrics }
+        StoreScan { view, partitions, time, columns, schema, order: None, rows: None, fetch, properties, metrics }
+    }
+
+    /// Returns the same scan of some rows only, as one partition in the order of streams and rows.
+    pub(crate) fn within(self, rows: Arc<RowRanges>) -> StoreScan {
+        let partitions = vec![self.streams().cloned().collect()];
+        let properties = properties(&self.schema, Vec::new(), 1);
+        StoreScan { partitions, rows: Some(rows), properties, ..self }
     }
 
     /// Returns the same scan as one partition in an order, with at most `fetch` rows, or `None` if that requires a
@@ -88,7 +98,8 @@ impl StoreScan {
         // A limit of its own selected rows without the order, unless it is the merge's, handed down to each of its
         // inputs.
         let is_handed_down = self.partitions.len() > 1 && self.fetch == fetch;
-        if self.fetch.is_some() && !is_handed_down || !follows_time(column, self.streams()) {
+        let has_limit = self.fetch.is_some() && !is_handed_down;
+        if has_limit || self.rows.is_some() || !follows_time(column, self.streams()) {
             return None;
         }
         let merged = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };
@@ -125,7 +136,8 @@ impl StoreScan {
         };
         // Totals come stream by stream.
         let is_merged = self.order.is_some() && self.partitions.iter().any(|streams| streams.len() > 1);
-        let is_better = self.fetch.is_none() && !is_merged && self.streams().all(has_few);
+        let reads_all = self.fetch.is_none() && self.rows.is_none();
+        let is_better = reads_all && !is_merged && self.streams().all(has_few);
         is_better.then(|| TotalsScan::new(self.view.clone(), self.partitions.clone(), self.time.clone(), wanted, of))
     }
 }
@@ -227,7 +239,7 @@ impl ExecutionPlan for StoreScan {
             rows: wanted.most.clamp(1, MERGED_ROWS_FIRST),
             made: 0,
             read: MetricBuilder::new(&self.metrics).counter("rows_read", partition),
-            merge: Merge::new(self.view.clone(), streams, wanted),
+            merge: Merge::new(self.view.clone(), streams, wanted).within(self.rows.clone()),
         };
         let batches = futures::stream::unfold((rows, 0), |(mut rows, seen)| async move {
             if seen % BATCHES_BETWEEN_YIELDS == BATCHES_BETWEEN_YIELDS - 1 {

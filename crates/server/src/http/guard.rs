@@ -34,7 +34,7 @@ pub(super) async fn guard(State(server): State<Arc<Server>>, request: Request, n
         .into_response();
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let live = uri.path() == "/api/live";
+    let live = matches!(uri.path(), "/api/live" | "/api/sql/live");
     if (!reads || live || uri.path() == "/query")
         && let Err(failure) = check_origin(headers, &host, &server.config.http.origins)
     {
@@ -115,7 +115,7 @@ fn shows(uri: &Uri, headers: &HeaderMap, token: &str) -> bool {
         return shows_token(value, token);
     }
     let name = match uri.path() {
-        "/api/live" => "access_token",
+        "/api/live" | "/api/sql/live" => "access_token",
         "/write" | "/query" => "p",
         _ => return false,
     };
@@ -166,6 +166,7 @@ mod tests {
         assert!(with("/", Some("Token me:0123456789abcdef")));
         assert!(with("/", Some("Basic bWU6MDEyMzQ1Njc4OWFiY2RlZg==")));
         assert!(with("/api/live?access_token=0123456789abcdef", None));
+        assert!(with("/api/sql/live?sql=x&access_token=0123456789abcdef", None));
         assert!(with("/write?u=me&p=0123456789abcdef", None));
         assert!(!with("/api/sql?access_token=0123456789abcdef", None));
         assert!(!with("/", Some("Bearer 0123456789abcdeg")));

@@ -39,9 +39,9 @@ use crate::server::Server;
 /// Bytes read at once from a client. Small, because the whole buffer is cleared at each read and clients send little.
 const READ_BYTES: usize = 4096;
 /// Header with the position at which a client of events resumes.
-const LAST_EVENT_ID: &str = "last-event-id";
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 /// Header that keeps a proxy from buffering events.
-const BUFFERING: &str = "x-accel-buffering";
+pub(super) const BUFFERING: &str = "x-accel-buffering";
 /// Id of the only subscription of a streamed answer.
 const ID: i64 = 1;
 
@@ -74,7 +74,8 @@ pub(super) async fn live(
     }))
 }
 
-fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
+/// Takes the slot of a live client.
+pub(super) fn seat(server: &Server, connection: &Connection) -> Result<Seat, Failure> {
     server.live_clients.take(connection.address().ip()).map_err(|full| match full {
         Full::All { .. } => Failure::unavailable(full.to_string()),
         Full::Address { .. } => {

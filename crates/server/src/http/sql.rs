@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
+use strongback_query::QueryError;
 
 use super::answer::{self, Failure, JsonBody};
 use super::reading::mark_use;
@@ -35,17 +36,22 @@ pub(super) async fn sql(
     let engine = server.query.now().with_marks(mark_use(question.marks.as_deref())?);
     match engine.sql_json(&question.sql, limit, patience).await {
         Ok(body) => Ok(answer::json_bytes(Bytes::from_owner(body))),
-        Err(error) => {
-            let mut response = answer::json(
-                &serde_json::json!({ "error": error.to_string(), "code": "sql", "sqlstate": error.sqlstate }),
-            );
-            // Classes 53 (resources), 57 (cancelled) and XX (defects) are not errors of the query.
-            *response.status_mut() = match &error.sqlstate.as_bytes()[..2] {
-                b"53" | b"57" => StatusCode::SERVICE_UNAVAILABLE,
-                b"XX" => StatusCode::INTERNAL_SERVER_ERROR,
-                _ => StatusCode::BAD_REQUEST,
-            };
-            Ok(response.into_response())
-        }
+        Err(error) => Ok(refusal(&error)),
     }
+}
+
+/// Returns the answer for a statement that failed.
+pub(super) fn refusal(error: &QueryError) -> Response {
+    let mut body = serde_json::json!({ "error": error.to_string(), "code": "sql", "sqlstate": error.sqlstate });
+    if let Some(hint) = &error.hint {
+        body["hint"] = hint.as_str().into();
+    }
+    let mut response = answer::json(&body);
+    // Classes 53 (resources), 57 (cancelled) and XX (defects) are not errors of the query.
+    *response.status_mut() = match &error.sqlstate.as_bytes()[..2] {
+        b"53" | b"57" => StatusCode::SERVICE_UNAVAILABLE,
+        b"XX" => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    response
 }

@@ -9,6 +9,8 @@ mod folder;
 mod forged;
 mod layouts;
 mod live;
+mod live_sql;
+mod live_sql_http;
 mod marks;
 mod order;
 mod playback;
