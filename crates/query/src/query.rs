@@ -249,11 +249,7 @@ impl Query {
 impl Inner {
     /// Returns a view of the store as it is now.
     pub(crate) fn view(&self, marks: MarkUse) -> View {
-        let view = self.store.view();
-        match marks {
-            MarkUse::Apply => view,
-            MarkUse::Ignore => view.with_excluded(),
-        }
+        with_marks(self.store.view(), marks)
     }
 
     /// Runs a future on the query threads.
@@ -262,6 +258,14 @@ impl Inner {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         self.heavy.handle().spawn(work)
+    }
+}
+
+/// Returns a view that treats values marked bad in one way.
+fn with_marks(view: View, marks: MarkUse) -> View {
+    match marks {
+        MarkUse::Apply => view,
+        MarkUse::Ignore => view.with_excluded(),
     }
 }
 
@@ -583,7 +587,8 @@ impl Inner {
             logical = logical.with_param_values(values)?;
         }
         let mut state = state.clone();
-        let view = step.as_ref().map_or_else(|| self.view(marks), |step| step.view.clone());
+        let view = step.as_ref().map_or_else(|| self.store.view(), |step| step.view.clone());
+        let view = with_marks(view, marks);
         state.config_mut().set_extension(Arc::new(PinnedView(view)));
         state.config_mut().set_extension(rows);
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
