@@ -594,7 +594,7 @@ impl Inner {
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
-        step.into_iter().for_each(|step| step.pin(&mut state));
+        let _now = step.map(|step| step.pin(&mut state));
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
         constant::optimized();

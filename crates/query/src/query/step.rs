@@ -6,6 +6,7 @@ use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::execution::session_state::SessionState;
 use strongback_store::View;
 
+use crate::running::clock::FixedNow;
 use crate::table::PinnedPart;
 
 /// What one step reads.
@@ -18,8 +19,9 @@ pub(crate) struct StepView {
 }
 
 impl StepView {
-    /// Sets what the planner of the step's statement reads. The view itself is pinned by the caller.
-    pub(crate) fn pin(self, state: &mut SessionState) {
+    /// Sets what the planner of the step's statement reads, and what `now()` is until the guard is dropped. The view
+    /// itself is pinned by the caller.
+    pub(crate) fn pin(self, state: &mut SessionState) -> FixedNow {
         if let Some(now) = self.now_us.and_then(timestamp_us_to_datetime) {
             state.execution_props_mut().query_execution_start_time = Some(now.and_utc());
         }
@@ -28,5 +30,6 @@ impl StepView {
             state.config_mut().options_mut().execution.target_partitions = 1;
         }
         state.config_mut().set_extension(Arc::new(self.part));
+        FixedNow::new(self.now_us)
     }
 }

@@ -340,13 +340,13 @@ impl Subscription {
     }
 
     async fn begin_windows(&mut self) -> Result<(), QueryError> {
-        let view = self.store().view();
+        let store = self.store().clone();
         let Progress::Windows(windows) = &mut self.progress else { return Ok(()) };
         let streams = self.followed.streams.as_deref().unwrap_or_default();
         if !windows.has_runs() {
-            apart(|| windows.begin(&view, streams))?;
+            apart(|| windows.begin(&store.view(), streams))?;
         }
-        let Some(run) = windows.next_run() else { return Ok(()) };
+        let Some((run, view)) = windows.next_run() else { return Ok(()) };
         let kind = StepKind::Windows { run, missed: windows.missed() };
         self.start(run.view(view, self.start_us), 0, kind).await
     }

@@ -39,7 +39,6 @@ pub(crate) struct WindowRun {
 }
 
 /// Windows that were sent, and those that are due.
-#[derive(Debug)]
 pub(crate) struct WindowsProgress {
     windows: Windows,
     lateness_us: i64,
@@ -59,6 +58,8 @@ pub(crate) struct WindowsProgress {
     missed: u64,
     /// Runs of the current step.
     runs: VecDeque<WindowRun>,
+    /// View that they read: the one whose rows were seen, or rows that came since would be corrected for nothing.
+    view: Option<View>,
 }
 
 impl WindowsProgress {
@@ -75,6 +76,7 @@ impl WindowsProgress {
             late: BTreeSet::new(),
             missed: 0,
             runs: VecDeque::new(),
+            view: None,
         }
     }
 
@@ -100,9 +102,11 @@ impl WindowsProgress {
         !self.runs.is_empty()
     }
 
-    /// Takes the next run of the current step.
-    pub(crate) fn next_run(&mut self) -> Option<WindowRun> {
-        self.runs.pop_front()
+    /// Takes the next run of the current step, with the view that it reads.
+    pub(crate) fn next_run(&mut self) -> Option<(WindowRun, View)> {
+        let run = self.runs.pop_front()?;
+        let view = if self.runs.is_empty() { self.view.take() } else { self.view.clone() };
+        Some((run, view?))
     }
 
     /// Begins a step: reads the times of new rows, and finds the windows that are due.
@@ -131,6 +135,7 @@ impl WindowsProgress {
         self.is_begun = true;
         self.close_windows();
         self.correct_windows();
+        self.view = self.has_runs().then(|| view.clone());
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use strongback_store::{Pattern, Store};
 use crate::error::{QueryError, sqlstate};
 use crate::functions::float::Float;
 use crate::functions::large::LARGE_BYTES;
-use crate::running::clock::now_ns;
+use crate::running::clock::{now_ns, statement_now_us};
 use crate::running::stopped::Stopped;
 use crate::sql::setting::SharedSettings;
 use crate::sql::value::cast_time;
@@ -248,7 +248,7 @@ impl ScalarUDFImpl for Now {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let value = ScalarValue::TimestampMicrosecond(Some(now_ns().div_euclid(1_000)), Some(UTC.into()));
+        let value = ScalarValue::TimestampMicrosecond(Some(statement_now_us()), Some(UTC.into()));
         Ok(ColumnarValue::Scalar(value))
     }
 }

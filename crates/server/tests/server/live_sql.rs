@@ -56,7 +56,8 @@ impl Engine {
     }
 
     async fn subscribe_with(&self, request: SubscribeRequest) -> Result<Client, QueryError> {
-        Ok(Client { messages: self.query.subscribe(request, Some(7)).await? })
+        let messages = self.query.subscribe(request, Some(7)).await?;
+        Ok(Client { messages, until: tokio::time::Instant::now() + 3 * PATIENCE })
     }
 
     async fn refusal(&self, sql: &str) -> QueryError {
@@ -95,6 +96,8 @@ fn sorted(mut rows: Vec<String>) -> Vec<String> {
 
 struct Client {
     messages: LiveMessages,
+    /// No test waits longer for what it wants to see.
+    until: tokio::time::Instant,
 }
 
 impl Client {
@@ -102,6 +105,7 @@ impl Client {
     async fn message(&mut self) -> Option<Value> {
         loop {
             let message = tokio::time::timeout(PATIENCE, self.messages.next()).await.expect("no message")?;
+            assert!(tokio::time::Instant::now() < self.until, "what is awaited does not come");
             let body: Value = serde_json::from_str(message.body.as_str()).unwrap();
             assert_eq!((&body["type"], &body["id"]), (&message.kind.name().into(), &7.into()));
             assert_eq!(body["position"].as_str(), message.position.as_deref());
@@ -260,7 +264,7 @@ impl Returning {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_sent_exactly_once_over_seals_restarts_and_lost_connections() {
     let (mut resumed, mut inside) = (0, 0);
-    for seed in 0..3 {
+    for seed in 0..2 {
         let dir = tempfile::tempdir().unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut reader, mut written) = (Returning::default(), (0, T0));
@@ -459,7 +463,15 @@ async fn results_are_sent_whole_when_they_differ() {
         let same = |rows: &[String]| {
             if is_ordered { rows == plain } else { sorted(rows.to_vec()) == sorted(plain.clone()) }
         };
-        while !same(&client.step("result").await.1) {}
+        let mut last = None;
+        loop {
+            let (_, rows) = client.step("result").await;
+            assert_ne!(Some(sorted(rows.clone())), last, "{sql}");
+            if same(&rows) {
+                break;
+            }
+            last = Some(sorted(rows));
+        }
     }
 }
 
@@ -576,6 +588,16 @@ async fn the_start_of_an_interval_stays_and_new_columns_are_announced() {
     writer.append(1, begin);
     engine.commit();
     assert_eq!(client.step("rows").await.1.len(), 1);
+    let mut short = engine.subscribe("select n from t where time > now() - interval '200 ms'").await;
+    let begun = now_ns();
+    short.step("rows").await;
+    while now_ns() < begun + 300 * MS {
+        tokio::task::yield_now().await;
+    }
+    writer.append(1, begun);
+    engine.commit();
+    assert_eq!(short.step("rows").await.1, [format!(r#"["{}"]"#, writer.n - 1)], "now() is the start");
+    client.step("rows").await;
     let spec = StreamSpec {
         clock: Clock::Source,
         ..StreamSpec::new(StreamKey::new("t", []), vec![ChannelSpec::new("new", ChannelType::I64)])
