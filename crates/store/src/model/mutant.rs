@@ -62,8 +62,8 @@ pub(crate) enum Mutant {
     BelieveStatistics,
     /// Statistics of a block that ends with a value are trusted about which frames are missing in it.
     BelieveEnds,
-    /// Statistics are used although they cover values that are left out.
-    BelieveExcluded,
+    /// Statistics of blocks are used although they cover values that are left out.
+    BelieveExcludedBlocks,
     /// Rows go into segments before earlier ones of their stream that wait for a mixed block.
     SealPastFew,
     /// Rows of the log get the clock that their stream has when they are read.
