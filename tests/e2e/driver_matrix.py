@@ -55,11 +55,14 @@ class Client:
 
 
 
+COMMANDS = "\\\\dd, \\\\ddp, \\\\dL, \\\\dO and \\\\dX ask for columns and functions of the catalogs that do not exist"
+
 CLIENTS = {
     "psql": Client(
         title="psql",
         version="15.18",
         absent=("grows", "given", "any", "modes", "reset"),
+        not_yet={"metadata": COMMANDS},
     ),
     "psycopg": Client(
         title="psycopg 3",

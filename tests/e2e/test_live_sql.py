@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -294,3 +295,20 @@ def test_a_client_that_reads_nothing_gets_everything_later(server: Server) -> No
         steps.add(data["step"])
     assert rows == [str(n) for n in range(1, 60_001)]
     assert len(steps) < 60
+
+
+def test_a_mark_changes_a_result(server: Server) -> None:
+    server.write("\n".join(f"engine p={n} {BEGIN_NS + n * MS}" for n in range(10)))
+    events = Events(server, "select count(p), max(p) from engine", interval_ms=10)
+    results = (data["rows"][0] for name, _, data in events if name == "result")
+    assert next(results) == ["10", 9]
+    # The streams of marks and events exist from the first mark on.
+    for left in range(9, 5, -1):
+        mark = {"channels": ["engine.p"], "at": str(BEGIN_NS + left * MS), "quality": "bad", "by": "ada", "reason": "-"}
+        request = urllib.request.Request(
+            f"{server.url}/api/marks", data=json.dumps(mark).encode(), headers={"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            assert answer.status == 200
+        assert next(results) == [str(left), left - 1]
+    events.close()

@@ -55,7 +55,7 @@ use crate::plan::types::Types;
 use crate::plan::unsupported;
 use crate::query::cache::{CachedPlan, PlanCache};
 use crate::query::step::StepView;
-use crate::running::clock::now_ns;
+use crate::running::clock::{FixedNow, now_ns};
 use crate::running::commits::Commits;
 use crate::running::fair::Account;
 use crate::running::memory::{QueryMemory, SharedMemory};
@@ -594,7 +594,11 @@ impl Inner {
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
-        let _now = step.map(|step| step.pin(&mut state));
+        // One time for the whole statement, whichever rule evaluates it.
+        let _now = match step {
+            Some(step) => step.pin(&mut state),
+            None => FixedNow::new(Some(now_ns().div_euclid(1_000))),
+        };
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
         constant::optimized();

@@ -43,7 +43,7 @@ pub(crate) struct PinnedPart {
 
 /// A table at one version of the catalog.
 pub(crate) struct StoreTable {
-    store: Store,
+    pub(crate) store: Store,
     /// Exact name.
     pub(crate) name: String,
     /// Streams in the order of their ids.

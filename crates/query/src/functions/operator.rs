@@ -142,6 +142,12 @@ fn in_zones(zones: &StringArray, times: &ArrayRef) -> Result<ArrayRef> {
 }
 
 fn exact(name: &str) -> Result<Tz, QueryError> {
+    // A displacement is positive to the west, as POSIX and PostgreSQL have it.
+    let name = match name.trim_start().split_at_checked(1) {
+        Some(("+", rest)) => &format!("-{rest}"),
+        Some(("-", rest)) => &format!("+{rest}"),
+        _ => name,
+    };
     let exact = crate::sql::value::zone(name)?;
     exact
         .parse()

@@ -1,7 +1,8 @@
 //! Constants in quotes that PostgreSQL reads as the type beside them, where the planner takes them for texts: beside truth
-//! values, and in arrays in which a value that is no text is looked up.
+//! values, in branches of CASE, and in arrays in which a value that is no text is looked up. A date beside an interval is
+//! a time.
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::config::ConfigOptions;
@@ -23,6 +24,22 @@ impl FunctionRewrite for ReadConstants {
 
     fn rewrite(&self, expr: Expr, schema: &DFSchema, _: &ConfigOptions) -> Result<Transformed<Expr>> {
         match expr {
+            // A date would drop the hours of an interval.
+            Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
+                let of_time = |date: Box<Expr>| {
+                    Box::new(Expr::Cast(Cast::new(date, DataType::Timestamp(TimeUnit::Microsecond, None))))
+                };
+                let (first, second) = (left.get_type(schema).ok(), right.get_type(schema).ok());
+                let is = |kind: &Option<DataType>, wanted: fn(&DataType) -> bool| kind.as_ref().is_some_and(wanted);
+                let (left, right, is_changed) = if is(&first, is_date) && is(&second, is_interval) {
+                    (of_time(left), right, true)
+                } else if is(&first, is_interval) && is(&second, is_date) {
+                    (left, of_time(right), true)
+                } else {
+                    (left, right, false)
+                };
+                Ok(Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), is_changed))
+            }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
                 let (left, right) = match (text_of(&left), text_of(&right)) {
                     (Some(text), None) if is_truth(&right, schema) => (Box::new(truth(text)?), right),
@@ -33,6 +50,22 @@ impl FunctionRewrite for ReadConstants {
                     _ => return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
                 };
                 Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+            }
+            Expr::Case(mut case) => {
+                let branches = || case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
+                let kinds = branches().filter(|then| text_of(then).is_none() && !is_null(then));
+                let mut kinds = kinds.filter_map(|then| then.get_type(schema).ok());
+                let Some(kind) = kinds.next().filter(|kind| !is_text(kind)) else {
+                    return Ok(Transformed::no(Expr::Case(case)));
+                };
+                let mut is_read = false;
+                let branches = case.when_then_expr.iter_mut().map(|(_, then)| then).chain(&mut case.else_expr);
+                for then in branches.filter(|then| text_of(then).is_some()) {
+                    let text = std::mem::take(then.as_mut());
+                    **then = Expr::Cast(Cast::new(Box::new(text), kind.clone()));
+                    is_read = true;
+                }
+                Ok(Transformed::new_transformed(Expr::Case(case), is_read))
             }
             Expr::InList(InList { expr, list, negated })
                 if list.iter().any(|one| text_of(one).is_some()) && is_truth(&expr, schema) =>
@@ -66,6 +99,14 @@ impl FunctionRewrite for ReadConstants {
 fn compares(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_date(kind: &DataType) -> bool {
+    matches!(kind, DataType::Date32 | DataType::Date64)
+}
+
+fn is_interval(kind: &DataType) -> bool {
+    matches!(kind, DataType::Interval(_))
 }
 
 fn text_of(expr: &Expr) -> Option<&str> {

@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Plans a statement again with the types that its client gave for parameters, if its columns then have other types
-    /// than those that the planner inferred.
+    /// than those that the planner inferred, or it inferred none for a parameter.
     pub(super) async fn give_types(&mut self, prepared: &mut PreparedStatement) -> Result<(), Failure> {
         let (Some(plan), Some(statement)) = (&prepared.plan, &prepared.statement) else { return Ok(()) };
         let mut typed = statement.as_ref().clone();
@@ -119,7 +119,8 @@ impl Connection {
         let types = |plan: &Plan| -> Vec<Type> {
             plan.schema.fields().iter().map(|field| parameter::wire_type(Some(field.data_type()))).collect()
         };
-        if types(&made) != types(plan) {
+        let was_open = plan.parameters.iter().zip(&prepared.given).any(|(kind, oid)| kind.is_none() && *oid != 0);
+        if was_open || types(&made) != types(plan) {
             (prepared.sql, prepared.statement, prepared.plan) = (None, Some(typed), Some(made));
         }
         Ok(())

@@ -80,7 +80,7 @@ impl Running {
     /// If a column has no type on the wire, or another one than announced.
     pub(crate) fn batches(plan: &Plan, rows: Rows, formats: Formats) -> Result<Self, QueryError> {
         let mut kinds = Vec::with_capacity(plan.schema.fields().len());
-        for (announced, field) in plan.schema.fields().iter().zip(rows.types.fields()) {
+        for (at, (announced, field)) in plan.schema.fields().iter().zip(rows.types.fields()).enumerate() {
             let is_whole = |kind: &DataType| kind.is_integer() || kind.is_decimal();
             if is_whole(announced.data_type()) && field.data_type().is_floating()
                 || announced.data_type().is_integer() && field.data_type().is_decimal()
@@ -89,9 +89,23 @@ impl Running {
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, text)
                     .with_hint("Cast the parameter, as in $1::float8."));
             }
-            // A bare parameter has the type that it was announced with, which is text.
+            // A client would take the bytes of one type for another. A bare parameter has the type that it was announced
+            // with, which is text.
             let is_text = announced.data_type().is_null();
-            kinds.push((encode::wire_type(announced)?, is_text));
+            let (wanted, made) = (encode::wire_type(announced)?, encode::wire_type(field)?);
+            let is_fixed = encode::type_len(&wanted) != -1;
+            if formats.binary(at) && is_fixed && encode::type_len(&made) == -1 && !is_text {
+                let text = format!(
+                    "with these parameters column {:?} is {}, and was announced as {}",
+                    announced.name(),
+                    made.name(),
+                    wanted.name()
+                );
+                return Err(
+                    QueryError::new(sqlstate::DATATYPE_MISMATCH, text).with_hint("Cast the parameter, as in $1::int8.")
+                );
+            }
+            kinds.push((wanted, is_text));
         }
         let source = Source::Batches { rows, batch: None, next: 0, ended: false, template: None, widest: 0 };
         Ok(Running::of(source, kinds, formats))

@@ -40,7 +40,8 @@ pub(crate) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, QueryEr
         if types.len() < number {
             types.resize(number, None);
         }
-        types[number - 1] = field.map(|f| f.data_type().clone());
+        // Beside nothing that has a type, a parameter has none.
+        types[number - 1] = field.map(|f| f.data_type().clone()).filter(|kind| !kind.is_null());
     }
     for (name, kind) in arrays(plan)?.into_iter().chain(limits(plan)?) {
         if let Some(known) = types.get_mut(number(&name)? - 1) {

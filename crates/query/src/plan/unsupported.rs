@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor};
+use datafusion::sql::sqlparser::ast::{
+    JoinConstraint, JoinOperator, Query, SetExpr, SetOperator, SetQuantifier, Statement, TableFactor,
+};
 
 use crate::error::{QueryError, sqlstate};
 use crate::sql::walk::{Step, Visitor, walk};
@@ -15,13 +17,21 @@ use crate::sql::walk::{Step, Visitor, walk};
 ///
 /// # Errors
 /// If it has `EXCEPT ALL` or `INTERSECT ALL`, of which the result would have each row only once or too often, or
-/// `TABLESAMPLE`, which would return all rows.
+/// `TABLESAMPLE`, which would return all rows, or an outer join whose merged column would be NULL.
 pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryError> {
     struct Operations;
     impl Visitor for Operations {
         fn query(&mut self, query: &mut Query) -> Step {
             let mut bodies = vec![query.body.as_ref()];
             while let Some(body) = bodies.pop() {
+                if let SetExpr::Select(select) = body
+                    && select.from.iter().flat_map(|from| &from.joins).any(|join| merges(&join.join_operator))
+                {
+                    let text = "FULL and RIGHT JOIN with USING are not supported";
+                    let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text)
+                        .with_hint("Write ON a.x = b.x, and coalesce(a.x, b.x) for the merged column.");
+                    return ControlFlow::Break(error);
+                }
                 let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { continue };
                 let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
                 if counts && matches!(op, SetOperator::Except | SetOperator::Minus | SetOperator::Intersect) {
@@ -45,6 +55,16 @@ pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryErro
         }
     }
     walk(statement, &mut Operations)
+}
+
+/// Reports whether a join merges columns of which the left one may be missing.
+fn merges(join: &JoinOperator) -> bool {
+    let (JoinOperator::Right(constraint) | JoinOperator::RightOuter(constraint) | JoinOperator::FullOuter(constraint)) =
+        join
+    else {
+        return false;
+    };
+    matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
 }
 
 /// Checks a plan.

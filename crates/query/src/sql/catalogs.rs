@@ -134,11 +134,16 @@ impl Visitor for CatalogCalls {
                 let name = name.map(|name| name.to_lowercase()).unwrap_or_default();
                 if name == "generate_subscripts" {
                     let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
-                    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(array))) = list.args.first() else {
+                    let [
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(array)),
+                        FunctionArg::Unnamed(FunctionArgExpr::Expr(dimension)),
+                    ] = list.args.as_slice()
+                    else {
                         return ControlFlow::Continue(());
                     };
+                    // Arrays have one dimension. A parameter that states it stays one.
                     let length = format!("CAST(coalesce(array_length({array}), 0) AS BIGINT)");
-                    match parsed(&format!("unnest(range(1, {length} + 1))")) {
+                    match parsed(&format!("unnest(range(1, {length} + 1 + 0 * CAST({dimension} AS BIGINT)))")) {
                         Ok(subscripts) => *expr = subscripts,
                         Err(error) => return ControlFlow::Break(error),
                     }

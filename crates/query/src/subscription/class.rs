@@ -68,7 +68,11 @@ impl Followed {
             }
         };
         debug_assert!(!of_one || sources.tables == 1 && !sources.has_functions);
-        let streams = (!sources.has_functions).then_some(sources.streams);
+        let mut streams = (!sources.has_functions).then_some(sources.streams);
+        // A mark changes a result, and is recorded by an event after it counts.
+        if let (Class::Result { .. }, Some(streams)) = (&class, &mut streams) {
+            streams.extend(sources.marks);
+        }
         Ok(Followed { class, streams })
     }
 }
@@ -78,6 +82,8 @@ impl Followed {
 struct Sources {
     tables: usize,
     streams: Vec<StreamId>,
+    /// Streams of marks and events.
+    marks: Vec<StreamId>,
     /// Whether it calls functions that read the store.
     has_functions: bool,
     follows_time: bool,
@@ -114,6 +120,11 @@ impl Sources {
         if let Some(table) = provider.downcast_ref::<StoreTable>() {
             self.tables += 1;
             self.streams.extend(table.streams.iter().map(|stream| stream.id));
+            if self.marks.is_empty() {
+                let catalog = table.store.catalog();
+                let is_own = |table: &str| table == "strongback.marks" || table == "strongback.events";
+                self.marks = catalog.streams.iter().filter(|stream| is_own(&stream.key.table)).map(|s| s.id).collect();
+            }
         } else if provider.downcast_ref::<CallTable>().is_some() {
             self.has_functions = true;
         } else if provider.downcast_ref::<StateTable>().is_some() {

@@ -113,8 +113,8 @@ impl PgCatalog {
 }
 
 /// Columns of privileges and options, which are arrays of texts and not texts. They are all NULL.
-const TEXT_ARRAYS: [&str; 8] =
-    ["attacl", "attoptions", "datacl", "lanacl", "nspacl", "proacl", "reloptions", "setconfig"];
+const TEXT_ARRAYS: [&str; 9] =
+    ["attacl", "attoptions", "datacl", "lanacl", "nspacl", "proacl", "reloptions", "setconfig", "typacl"];
 
 /// Returns a table with the precision of numeric columns, and with columns that it lacks or has in another type.
 fn corrected(

@@ -180,6 +180,11 @@ async fn operators_are_those_of_postgresql() {
         // Twice, and skipped.
         ("select timestamp '2026-10-25 02:30:00' at time zone 'Europe/Berlin'", "2026-10-25 01:30:00+00"),
         ("select timestamp '2026-03-29 02:30:00' at time zone 'Europe/Berlin'", "2026-03-29 01:30:00+00"),
+        ("select timestamptz '2026-07-01 12:00:00+00' at time zone '+02'", "2026-07-01 10:00:00"),
+        ("select date '2026-01-01' + interval '9 hours'", "2026-01-01 09:00:00"),
+        ("select date '2026-03-01' - interval '1 hour'", "2026-02-28 23:00:00"),
+        ("select now() = now() and now() = current_timestamp and statement_timestamp() = now()", "t"),
+        ("select max(case when n > 5 then n else '100' end) from t", "100"),
         ("select pg_typeof(time at time zone 'UTC') from t", "timestamp without time zone"),
         ("select count(*) from t where time at time zone 'UTC' > timestamp '2020-01-01'", "1"),
         ("select count(*) from t where (n > 1) = 't'", "1"),
@@ -214,6 +219,8 @@ async fn operators_are_those_of_postgresql() {
         ("select time at time zone 'Nowhere' from t", "22023"),
         ("select 'a' similar to stand from t", "0A000"),
         ("select count(*) from t where (n > 1) = 'maybe'", "22P02"),
+        ("select * from t a full join t b using (n)", "0A000"),
+        ("select * from t a natural right join t b", "0A000"),
         ("select * from t tablesample system (10)", "0A000"),
         ("select time at time zone stand from t", "22023"),
     ] {
@@ -222,6 +229,9 @@ async fn operators_are_those_of_postgresql() {
     let statement = client.prepare("select count(*) from t where time > now() - $1 * interval '1 day'").await.unwrap();
     assert_eq!(statement.params()[0].name(), "float8");
     assert_eq!(client.query_one(&statement, &[&1e5_f64]).await.unwrap().get::<_, i64>(0), 1);
+    // A text in the place of a number is read as one.
+    let statement = client.prepare("select case when n > 5 then n else $1 end from t").await.unwrap();
+    assert_eq!(client.query_one(&statement, &[&"5"]).await.unwrap().get::<_, i64>(0), 5);
     let sql = "select count(*) from t where stand like $1::varchar || '%' escape '/'";
     assert_eq!(client.query_one(sql, &[&"a/_"]).await.unwrap().get::<_, i64>(0), 1);
     assert_eq!(client.query_one(sql, &[&"a/"]).await.unwrap().get::<_, i64>(0), 0);

@@ -378,8 +378,8 @@ fn check(statement: &Statement) -> Result<(), MarkError> {
     if by.trim().is_empty() || by.len() > BY_BYTES_MAX || by.chars().any(char::is_control) {
         return bad(format!("by, who marks, has 1 to {BY_BYTES_MAX} bytes without control characters"));
     }
-    if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
-        return bad(format!("reason has 1 to {REASON_BYTES_MAX} bytes"));
+    if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX || reason.chars().any(char::is_control) {
+        return bad(format!("reason has 1 to {REASON_BYTES_MAX} bytes without control characters"));
     }
     Ok(())
 }

@@ -136,7 +136,7 @@ async fn marks_that_cannot_be_are_refused_with_the_reason() {
         ("at", json!(5), "at is one instant"),
         ("quality", json!("fine"), "quality \\\"fine\\\" is none of bad, uncertain, good"),
         ("by", json!(""), "by, who marks"),
-        ("reason", json!(" "), "reason has 1 to 4096 bytes"),
+        ("reason", json!(" "), "reason has 1 to 4096 bytes without control characters"),
         ("color", json!("red"), "unknown field"),
     ] {
         let mut body = right.clone();
