@@ -309,6 +309,6 @@ def test_a_mark_changes_a_result(server: Server) -> None:
             f"{server.url}/api/marks", data=json.dumps(mark).encode(), headers={"content-type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            assert answer.status == 200
+            assert answer.status == 201
         assert next(results) == [str(left), left - 1]
     events.close()
