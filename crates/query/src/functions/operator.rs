@@ -11,7 +11,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
     TimestampMicrosecondType,
 };
 use datafusion::common::plan_err;
@@ -33,6 +33,9 @@ pub(crate) enum OperatorFunction {
     /// `interval times(interval, number)`: months and days that are not whole become days (30 a month) and hours, as in
     /// PostgreSQL (`interval_mul`).
     Times,
+    /// `interval length(interval)`: its nanoseconds, in which a month has 30 days and a day 24 hours, as PostgreSQL compares
+    /// intervals (`interval_cmp_value`).
+    Length,
     /// `like_escape(pattern, escape)`: the pattern with `\` in the place of another escape character.
     LikeEscape,
 }
@@ -42,6 +45,7 @@ impl ScalarUDFImpl for OperatorFunction {
         match self {
             OperatorFunction::TimeZone => "timezone",
             OperatorFunction::Times => TIMES,
+            OperatorFunction::Length => "interval length",
             OperatorFunction::LikeEscape => "like_escape",
         }
     }
@@ -54,8 +58,10 @@ impl ScalarUDFImpl for OperatorFunction {
         });
         static TEXTS: LazyLock<Signature> =
             LazyLock::new(|| Signature::exact(vec![DataType::Utf8, DataType::Utf8], Volatility::Immutable));
+        static ONE: LazyLock<Signature> = LazyLock::new(|| Signature::any(1, Volatility::Immutable));
         match self {
             OperatorFunction::TimeZone => &ANY,
+            OperatorFunction::Length => &ONE,
             OperatorFunction::Times => &NUMBERS,
             OperatorFunction::LikeEscape => &TEXTS,
         }
@@ -77,6 +83,7 @@ impl ScalarUDFImpl for OperatorFunction {
             OperatorFunction::TimeZone if matches!(kinds.get(1), Some(DataType::Timestamp(_, None))) => instant(),
             OperatorFunction::TimeZone => DataType::Timestamp(TimeUnit::Microsecond, None),
             OperatorFunction::Times => DataType::Interval(IntervalUnit::MonthDayNano),
+            OperatorFunction::Length => DataType::Int64,
             OperatorFunction::LikeEscape => DataType::Utf8,
         })
     }
@@ -99,6 +106,7 @@ impl ScalarUDFImpl for OperatorFunction {
                         .map_err(QueryError::into_datafusion)?,
                 )
             }
+            OperatorFunction::Length => lengths(&arrays[0])?,
             OperatorFunction::LikeEscape => {
                 let pairs = arrays[0].as_string::<i32>().iter().zip(arrays[1].as_string::<i32>().iter());
                 let written = |(pattern, escape): (Option<&str>, Option<&str>)| {
@@ -177,6 +185,19 @@ fn instant_of(time_us: i64, zone: Tz) -> Option<i64> {
 
 fn displacement_us(zone: Tz, utc: NaiveDateTime) -> i64 {
     i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc()) * 1_000_000
+}
+
+fn lengths(spans: &ArrayRef) -> Result<ArrayRef> {
+    if matches!(spans.data_type(), DataType::Duration(_)) {
+        return Ok(cast(&cast(spans, &DataType::Duration(TimeUnit::Nanosecond))?, &DataType::Int64)?);
+    }
+    const NS_A_DAY: i64 = 86_400_000_000_000;
+    let spans = cast(spans, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    let length = |span: IntervalMonthDayNano| {
+        let days = i64::from(span.months) * 30 + i64::from(span.days);
+        days.saturating_mul(NS_A_DAY).saturating_add(span.nanoseconds)
+    };
+    Ok(Arc::new(spans.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Int64Type>(length)))
 }
 
 /// Multiplies an interval by a number.

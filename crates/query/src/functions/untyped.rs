@@ -1,6 +1,8 @@
 //! Constants in quotes that PostgreSQL reads as the type beside them, where the planner takes them for texts: beside truth
 //! values, in branches of CASE, and in arrays in which a value that is no text is looked up. A date beside an interval is
-//! a time.
+//! a time, and intervals are compared by their lengths.
+
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
@@ -9,9 +11,10 @@ use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::{Between, BinaryExpr, Cast, Expr, ExprSchemable, Operator, ScalarUDF};
 
 use crate::error::{QueryError, sqlstate};
+use crate::functions::operator::OperatorFunction;
 
 /// Rewrite that reads the constants. It must run before types are coerced.
 #[derive(Debug)]
@@ -39,6 +42,18 @@ impl FunctionRewrite for ReadConstants {
                     (left, right, false)
                 };
                 Ok(Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), is_changed))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if compares(op) && is_span(&left, schema) && is_span(&right, schema) =>
+            {
+                let (left, right) = (Box::new(length(*left)), Box::new(length(*right)));
+                Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+            }
+            Expr::Between(Between { expr, negated, low, high })
+                if [&expr, &low, &high].iter().all(|one| is_span(one, schema)) =>
+            {
+                let [expr, low, high] = [expr, low, high].map(|one| Box::new(length(*one)));
+                Ok(Transformed::yes(Expr::Between(Between { expr, negated, low, high })))
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
                 let (left, right) = match (text_of(&left), text_of(&right)) {
@@ -107,6 +122,16 @@ fn is_date(kind: &DataType) -> bool {
 
 fn is_interval(kind: &DataType) -> bool {
     matches!(kind, DataType::Interval(_))
+}
+
+fn is_span(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_)))
+}
+
+/// Returns the length of an interval, by which intervals are compared.
+fn length(span: Expr) -> Expr {
+    let func = Arc::new(ScalarUDF::from(OperatorFunction::Length));
+    Expr::ScalarFunction(ScalarFunction { func, args: vec![span] })
 }
 
 fn text_of(expr: &Expr) -> Option<&str> {

@@ -184,6 +184,13 @@ async fn operators_are_those_of_postgresql() {
         ("select date '2026-01-01' + interval '9 hours'", "2026-01-01 09:00:00"),
         ("select date '2026-03-01' - interval '1 hour'", "2026-02-28 23:00:00"),
         ("select now() = now() and now() = current_timestamp and statement_timestamp() = now()", "t"),
+        ("select interval '25 hours' > interval '1 day' and interval '1 day' = interval '24 hours'", "t"),
+        ("select interval '1 month' = interval '30 days' and interval '1 day' < interval '1441 minutes'", "t"),
+        ("select count(*) from t where timestamptz '2099-01-01' - time > interval '30 days'", "1"),
+        (
+            "select count(*) from t where timestamptz '2099-01-01' - time between interval '0' and interval '1 year'",
+            "0",
+        ),
         ("select max(case when n > 5 then n else '100' end) from t", "100"),
         ("select pg_typeof(time at time zone 'UTC') from t", "timestamp without time zone"),
         ("select count(*) from t where time at time zone 'UTC' > timestamp '2020-01-01'", "1"),
