@@ -597,7 +597,7 @@ impl Inner {
         // One time for the whole statement, whichever rule evaluates it.
         let _now = match step {
             Some(step) => step.pin(&mut state),
-            None => FixedNow::new(Some(now_ns().div_euclid(1_000))),
+            None => FixedNow::new(state.execution_props().query_execution_start_time.map(|at| at.timestamp_micros())),
         };
         guard::check_explained(&logical, &state)?;
         let logical = state.optimize(&logical)?;
