@@ -10,6 +10,7 @@
 //! descriptors left, it reports that and keeps waiting, since a restart would not help.
 
 pub mod opening;
+pub mod records;
 pub mod retention;
 
 use std::path::{Path, PathBuf};

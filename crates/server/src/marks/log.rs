@@ -15,10 +15,11 @@ use parking_lot::Mutex;
 use strongback_query::{MarkRow, MarkedSpan, Quality};
 use strongback_store::{
     Catalog, ChannelIndex, ChannelSpec, ChannelType, Chosen, Clock, Excluded, FrameBatch, FrameHead, Outcome, Pattern,
-    Refusal, Reject, Scan, ScanError, Store, Stream, StreamId, StreamKey, StreamSpec, TooCostly, Value, matching,
+    Refusal, Reject, ScanError, Store, Stream, StreamId, StreamKey, StreamSpec, TooCostly, Value, matching,
     matching_data,
 };
 
+use crate::ingest::records::each_record;
 use crate::marks::spans;
 use crate::text::nearest::nearest;
 
@@ -385,54 +386,34 @@ fn check(statement: &Statement) -> Result<(), MarkError> {
 }
 
 fn read(store: &Store, marks: &mut Marks) -> Result<(), ScanError> {
-    let catalog = store.catalog();
-    let Some(stream) = catalog.streams.iter().find(|stream| stream.key.table == MARKS) else { return Ok(()) };
-    let columns: Option<Vec<ChannelIndex>> = CHANNELS.iter().map(|(name, _)| stream.layout.index(name)).collect();
-    let Some(columns) = columns else { return Ok(()) };
-    for batch in store.view().scan(Scan::all(stream.id, columns)) {
-        let batch = batch?;
-        for row in 0..batch.len() {
-            let text = |column: usize| match batch.columns[column].cell(row) {
-                Ok(Value::String(text)) => text,
-                _ => "",
-            };
-            let integer = |column: usize| match batch.columns[column].cell(row) {
-                Ok(Value::I64(value)) => Some(value),
-                _ => None,
-            };
-            let id = match batch.columns[0].cell(row) {
-                Ok(Value::U64(id)) => Some(id),
-                _ => None,
-            };
-            // A row of a newer version may have another quality.
-            let (Some(id), Some(from_ns), Some(to_ns), Some(quality)) =
-                (id, integer(3), integer(4), Quality::from_name(text(5)))
-            else {
-                continue;
-            };
-            if from_ns >= to_ns || marks.all.len() >= MARKS_MAX {
-                continue;
-            }
-            marks.add(&Arc::new(MarkRow {
-                id,
-                time_ns: batch.time(row),
-                stream: text(1).to_owned(),
-                channel: text(2).to_owned(),
-                from_ns,
-                to_ns,
-                quality,
-                by: text(6).to_owned(),
-                reason: text(7).to_owned(),
-            }));
+    each_record(store, MARKS, &CHANNELS, |row| {
+        // A row of a newer version may have another quality.
+        let (Some(id), Some(from_ns), Some(to_ns), Some(quality)) =
+            (row.unsigned(0), row.integer(3), row.integer(4), Quality::from_name(row.text(5)))
+        else {
+            return;
+        };
+        if from_ns >= to_ns || marks.all.len() >= MARKS_MAX {
+            return;
         }
-    }
-    Ok(())
+        marks.add(&Arc::new(MarkRow {
+            id,
+            time_ns: row.time(),
+            stream: row.text(1).to_owned(),
+            channel: row.text(2).to_owned(),
+            from_ns,
+            to_ns,
+            quality,
+            by: row.text(6).to_owned(),
+            reason: row.text(7).to_owned(),
+        }));
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strongback_store::StoreOptions;
+    use strongback_store::{Scan, StoreOptions};
 
     const S: i64 = 1_000_000_000;
 

@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use strongback_sources::NAME_BYTES_MAX;
 use strongback_store::{
-    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Refusal, Reject, Scan,
-    ScanError, Store, StreamId, StreamKey, StreamSpec, Value,
+    ChannelIndex, ChannelSpec, ChannelType, Clock, FrameBatch, FrameHead, Outcome, Pattern, Refusal, Reject, ScanError,
+    Store, StreamId, StreamKey, StreamSpec, Value,
 };
 
+use crate::ingest::records::each_record;
 use crate::runs::clock::{RunClock, RunState, RunStep, StepError};
 
 const RUNS: &str = "strongback.runs";
@@ -250,32 +251,20 @@ fn apply(runs: &mut Runs, row: &RunStepRow<'_>) -> Result<(), RunError> {
 }
 
 fn read(store: &Store, runs: &mut Runs) -> Result<(), ScanError> {
-    let catalog = store.catalog();
-    let Some(stream) = catalog.streams.iter().find(|stream| stream.key.table == RUNS) else { return Ok(()) };
-    let columns: Option<Vec<ChannelIndex>> = CHANNELS.iter().map(|(name, _)| stream.layout.index(name)).collect();
-    let Some(columns) = columns else { return Ok(()) };
-    for batch in store.view().scan(Scan::all(stream.id, columns)) {
-        let batch = batch?;
-        for row in 0..batch.len() {
-            let text = |column: usize| match batch.columns[column].cell(row) {
-                Ok(Value::String(text)) => text,
-                _ => "",
-            };
-            let step = match (text(1), batch.columns[2].cell(row)) {
-                ("start", _) => RunStep::Start,
-                ("t0", Ok(Value::I64(t0))) => RunStep::T0(t0),
-                ("hold", _) => RunStep::Hold,
-                ("resume", _) => RunStep::Resume,
-                ("stop", _) => RunStep::Stop,
-                // A step of a newer version.
-                _ => continue,
-            };
-            let channels: Vec<String> = text(3).lines().map(str::to_owned).collect();
-            // A recorded step was possible; if it is not, it changes nothing.
-            let _ = apply(runs, &RunStepRow { name: text(0), step, channels: &channels, at: batch.time(row) });
-        }
-    }
-    Ok(())
+    each_record(store, RUNS, &CHANNELS, |row| {
+        let step = match (row.text(1), row.integer(2)) {
+            ("start", _) => RunStep::Start,
+            ("t0", Some(t0)) => RunStep::T0(t0),
+            ("hold", _) => RunStep::Hold,
+            ("resume", _) => RunStep::Resume,
+            ("stop", _) => RunStep::Stop,
+            // A step of a newer version.
+            _ => return,
+        };
+        let channels: Vec<String> = row.text(3).lines().map(str::to_owned).collect();
+        // A recorded step was possible; if it is not, it changes nothing.
+        let _ = apply(runs, &RunStepRow { name: row.text(0), step, channels: &channels, at: row.time() });
+    })
 }
 
 #[cfg(test)]
