@@ -6,6 +6,7 @@ pub(crate) mod integer;
 pub(crate) mod large;
 pub(crate) mod like;
 pub(crate) mod operator;
+pub(crate) mod part;
 pub(crate) mod pattern;
 mod round;
 pub(crate) mod text;

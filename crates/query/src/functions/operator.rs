@@ -11,8 +11,8 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Float32Type, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::plan_err;
 use datafusion::error::Result;
@@ -36,6 +36,8 @@ pub(crate) enum OperatorFunction {
     /// `interval length(interval)`: its nanoseconds, in which a month has 30 days and a day 24 hours, as PostgreSQL compares
     /// intervals (`interval_cmp_value`).
     Length,
+    /// `round even(number)`: the nearest integer, and the even one of two, as `round(double precision)` of PostgreSQL.
+    RoundEven,
     /// `like_escape(pattern, escape)`: the pattern with `\` in the place of another escape character.
     LikeEscape,
 }
@@ -46,6 +48,7 @@ impl ScalarUDFImpl for OperatorFunction {
             OperatorFunction::TimeZone => "timezone",
             OperatorFunction::Times => TIMES,
             OperatorFunction::Length => "interval length",
+            OperatorFunction::RoundEven => "round even",
             OperatorFunction::LikeEscape => "like_escape",
         }
     }
@@ -61,7 +64,7 @@ impl ScalarUDFImpl for OperatorFunction {
         static ONE: LazyLock<Signature> = LazyLock::new(|| Signature::any(1, Volatility::Immutable));
         match self {
             OperatorFunction::TimeZone => &ANY,
-            OperatorFunction::Length => &ONE,
+            OperatorFunction::Length | OperatorFunction::RoundEven => &ONE,
             OperatorFunction::Times => &NUMBERS,
             OperatorFunction::LikeEscape => &TEXTS,
         }
@@ -84,6 +87,7 @@ impl ScalarUDFImpl for OperatorFunction {
             OperatorFunction::TimeZone => DataType::Timestamp(TimeUnit::Microsecond, None),
             OperatorFunction::Times => DataType::Interval(IntervalUnit::MonthDayNano),
             OperatorFunction::Length => DataType::Int64,
+            OperatorFunction::RoundEven => kinds.first().cloned().unwrap_or(DataType::Float64),
             OperatorFunction::LikeEscape => DataType::Utf8,
         })
     }
@@ -107,6 +111,12 @@ impl ScalarUDFImpl for OperatorFunction {
                 )
             }
             OperatorFunction::Length => lengths(&arrays[0])?,
+            OperatorFunction::RoundEven => match arrays[0].data_type() {
+                DataType::Float32 => {
+                    Arc::new(arrays[0].as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
+                }
+                _ => Arc::new(arrays[0].as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)),
+            },
             OperatorFunction::LikeEscape => {
                 let pairs = arrays[0].as_string::<i32>().iter().zip(arrays[1].as_string::<i32>().iter());
                 let written = |(pattern, escape): (Option<&str>, Option<&str>)| {

@@ -1,6 +1,6 @@
 //! Constants in quotes that PostgreSQL reads as the type beside them, where the planner takes them for texts: beside truth
 //! values, in branches of CASE, and in arrays in which a value that is no text is looked up. A date beside an interval is
-//! a time, and intervals are compared by their lengths.
+//! a time, intervals are compared by their lengths, and floats are rounded to the even one of two equally near integers.
 
 use std::sync::Arc;
 
@@ -105,6 +105,13 @@ impl FunctionRewrite for ReadConstants {
                     is_read = true;
                 }
                 Ok(Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), is_read))
+            }
+            Expr::ScalarFunction(ScalarFunction { func, args })
+                if func.name() == "round"
+                    && matches!(args.as_slice(), [number] if number.get_type(schema).is_ok_and(|kind| kind.is_floating())) =>
+            {
+                let func = Arc::new(ScalarUDF::from(OperatorFunction::RoundEven));
+                Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
             }
             other => Ok(Transformed::no(other)),
         }

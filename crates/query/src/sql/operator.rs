@@ -51,6 +51,12 @@ impl Visitor for Operators {
             Expr::AtTimeZone { timestamp, time_zone } => {
                 *expr = call("timezone", vec![take(time_zone), take(timestamp)]);
             }
+            Expr::Interval(interval) if interval.leading_field.is_none() => read_clock(&mut interval.value),
+            Expr::Cast { expr: text, data_type: DataType::Interval { .. }, .. } => read_clock(text),
+            Expr::Extract { field, expr: of, .. } => {
+                let field = Value::SingleQuotedString(field.to_string().to_lowercase());
+                *expr = call("extract", vec![Expr::Value(field.into()), take(of)]);
+            }
             Expr::Like { pattern, escape_char: escape @ Some(_), .. }
             | Expr::ILike { pattern, escape_char: escape @ Some(_), .. } => {
                 if let Some(escape) = escape.take() {
@@ -96,6 +102,31 @@ impl Visitor for Operators {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Writes a time of day in the text of an interval, such as `1 day 02:03:04`, in words.
+fn read_clock(text: &mut Expr) {
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = text else { return };
+    let words: Vec<String> =
+        text.split_whitespace().map(|word| clock(word).unwrap_or_else(|| word.to_owned())).collect();
+    if text.contains(':') {
+        *text = words.join(" ");
+    }
+}
+
+/// Returns a time of day in words, each with its sign.
+fn clock(word: &str) -> Option<String> {
+    let (sign, digits) = match word.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", word.strip_prefix('+').unwrap_or(word)),
+    };
+    let mut parts = digits.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next().unwrap_or("0"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    let all = [hours, minutes, whole, fraction];
+    let is_clock = parts.next().is_none() && all.into_iter().all(is_number);
+    is_clock.then(|| format!("{sign}{hours} hours {sign}{minutes} minutes {sign}{seconds} seconds"))
 }
 
 impl Operators {

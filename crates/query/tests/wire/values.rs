@@ -298,3 +298,52 @@ async fn operators_bind_as_in_postgresql() {
         "select distinct on (b) b, n from (values (true, 1), (true, 3), (false, 2)) v(b, n) order by b, b, n desc";
     assert_eq!(texts(&client, rows).await, [["f", "2"], ["t", "3"]].map(crate::cells));
 }
+
+/// The expected values are those of PostgreSQL 15.
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_of_times_and_rounded_floats_are_those_of_postgresql() {
+    let fixture = Fixture::start().await;
+    let client = fixture.client().await;
+    let instant = "timestamptz '2025-10-09 08:53:20.123456+00'";
+    let long = "interval '1 year 14 months 3 days 04:05:06.789'";
+    for (field, of, expected) in [
+        ("second", instant, "20.123456"),
+        ("milliseconds", instant, "20123.456"),
+        ("microseconds", instant, "20123456"),
+        ("epoch", instant, "1760000000.123456"),
+        ("isodow", instant, "4"),
+        ("dow", instant, "4"),
+        ("doy", instant, "282"),
+        ("week", instant, "41"),
+        ("quarter", instant, "4"),
+        ("decade", instant, "202"),
+        ("century", instant, "21"),
+        ("isoyear", "timestamp '2024-12-30 00:00:00'", "2025"),
+        ("julian", "timestamp '2000-01-01 12:00:00'", "2451545.5"),
+        ("epoch", "timestamptz '1969-07-20 20:17:40.5+00'", "-14182939.5"),
+        ("day", "date '2023-03-05'", "5"),
+        ("epoch", "timestamp '2025-01-02' - timestamp '2025-01-01 00:00:00.25'", "86399.75"),
+        ("epoch", long, "68573106.789"),
+        ("month", long, "2"),
+        ("hour", long, "4"),
+        ("second", long, "6.789"),
+        ("epoch", "interval '-1 day -02:03:04.5'", "-93784.5"),
+        ("minute", "'-1 day -02:03:04.5'::interval", "-3"),
+    ] {
+        let sql = format!("select extract({field} from {of}), date_part('{field}', {of})");
+        let expected = Some(expected.to_owned());
+        assert_eq!(texts(&client, &sql).await, [[expected.clone(), expected]], "{sql}");
+    }
+    for (number, expected) in [("0.5", "0"), ("1.5", "2"), ("2.5", "2"), ("-2.5", "-2"), ("2.4999", "2")] {
+        let sql = format!("select round({number}::float8) as a, round({number}::real) as b");
+        assert_eq!(texts(&client, &sql).await, [[Some(expected.to_owned()), Some(expected.to_owned())]], "{sql}");
+    }
+    for (sql, state) in [
+        ("select date_part('foo', timestamp '2025-01-02')", "22023"),
+        ("select date_part('hour', date '2025-01-02')", "0A000"),
+        ("select extract(dow from interval '1 day')", "0A000"),
+    ] {
+        assert_eq!(state_of(&client, sql).await, state, "{sql}");
+    }
+    assert_eq!(texts(&client, "select date_part(null, timestamp '2025-01-02')").await, [[None::<String>]]);
+}
