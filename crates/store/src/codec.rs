@@ -10,6 +10,7 @@ pub mod stats;
 
 pub(crate) mod float;
 pub(crate) mod integer;
+pub(crate) mod joined;
 pub(crate) mod learn;
 pub(crate) mod pack;
 pub(crate) mod pcodec;

@@ -113,6 +113,7 @@ pub use model::stream::{
     StreamSpec,
 };
 pub use model::value::{CellState, ChannelType, Value};
+pub use read::block_counts::BlockCounts;
 pub use read::buckets::{Bucket, Pieces, Reduced};
 pub use read::condition::Condition;
 pub use read::grid::{GRID_MAX, Grid, Resample};
@@ -124,7 +125,7 @@ pub use read::scan::Scanner;
 pub use read::state::{OwnedValue, StateCell};
 pub use read::totals::{EqualPieces, PieceTotals, Totals, TotalsReader, TotalsRequest};
 pub use read::view::View;
-pub use read::weigh::Weight;
+pub use read::weigh::{WeighedPieces, Weight};
 pub use repair::{LostRange, RepairReport, repair};
 pub use store::Store;
 pub use store::blob_writer::BlobWriter;

@@ -1,9 +1,12 @@
 //! Reading: views, scans, and the values computed from them.
 
+pub(crate) mod block_counts;
 pub(crate) mod buckets;
 pub(crate) mod condition;
 pub(crate) mod elements;
+pub(crate) mod fold;
 pub(crate) mod grid;
+pub(crate) mod groups;
 pub(crate) mod intervals;
 pub(crate) mod ordered;
 pub(crate) mod ordered_stream;

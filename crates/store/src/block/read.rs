@@ -293,19 +293,25 @@ impl<'a> Block<'a> {
             [] => None,
             states => Some(read_states(states, rows)?.iter().map(|s| *s == CellState::Value).collect()),
         };
-        let count = valid.as_ref().map_or(rows, |valid| valid.iter().filter(|v| **v).count());
-        let mut found = self.integers(entry, count)?.into_iter();
-        let mut values = Vec::with_capacity(rows);
-        for row in 0..rows {
-            let here = valid.as_ref().is_none_or(|valid| valid[row]);
-            let value = if here { found.next().unwrap_or_default() } else { 0 };
-            values.push(match (entry.codec, base) {
-                (Codec::TimeDifference, Some(base)) if here => value.wrapping_add(base[row]),
-                (Codec::TimeDifference, None) => return Err(malformed("a column relative to nothing")),
-                _ => value,
-            });
+        let is_relative = entry.codec == Codec::TimeDifference;
+        let base = base.filter(|_| is_relative);
+        if is_relative && base.is_none() {
+            return Err(malformed("a column relative to nothing"));
         }
-        Ok(Some(OptionalTimes { values, valid }))
+        let Some(valid) = valid else {
+            let mut values = self.integers(entry, rows)?;
+            values.resize(rows, 0);
+            let sums = values.iter_mut().zip(base.unwrap_or_default());
+            sums.for_each(|(value, base)| *value = value.wrapping_add(*base));
+            return Ok(Some(OptionalTimes { values, valid: None }));
+        };
+        let mut found = self.integers(entry, valid.iter().filter(|valid| **valid).count())?.into_iter();
+        let mut value = |(row, valid): (usize, &bool)| match valid {
+            true => found.next().unwrap_or_default().wrapping_add(base.map_or(0, |base| base[row])),
+            false => 0,
+        };
+        let values = valid.iter().enumerate().map(&mut value).collect();
+        Ok(Some(OptionalTimes { values, valid: Some(valid) }))
     }
 
     fn session(&self) -> Result<Option<Vec<u32>>, FormatError> {

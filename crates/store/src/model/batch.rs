@@ -1,5 +1,7 @@
 //! Batches: in-memory columns of frames of one stream. Scans return them and seals encode them.
 
+use std::borrow::Cow;
+
 use crate::model::array::{ArrayRef, ArrayType, ElementType};
 use crate::model::blob_ref::BlobRef;
 use crate::model::stream::StreamId;
@@ -368,6 +370,15 @@ impl Batch {
         }
     }
 
+    /// Returns the `time` of every frame, copied only if that is needed.
+    pub(crate) fn time_values(&self) -> Cow<'_, [i64]> {
+        match &self.source_time {
+            Some(times) if self.source_clock && times.valid.is_none() => Cow::Borrowed(&times.values),
+            Some(_) if self.source_clock => Cow::Owned((0..self.len()).map(|row| self.time(row)).collect()),
+            _ => Cow::Borrowed(&self.receive_time),
+        }
+    }
+
     /// Returns the size of all texts and arrays in bytes.
     pub fn varying_bytes(&self) -> usize {
         self.columns.iter().map(|column| column.values.varying_bytes()).sum()
@@ -375,7 +386,7 @@ impl Batch {
 
     /// Returns the `time` of every frame.
     pub fn times(&self) -> Vec<i64> {
-        (0..self.len()).map(|row| self.time(row)).collect()
+        self.time_values().into_owned()
     }
 }
 

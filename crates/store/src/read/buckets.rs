@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::stats::{ColumnStatistics, Sample, Sum};
-use crate::model::batch::Batch;
+use crate::model::batch::{Batch, Column};
 use crate::model::large_sum::LargeSum;
 use crate::model::limits::STATISTICS_MIN_ROWS;
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, StreamId};
-use crate::model::value::{ChannelType, Value};
+use crate::model::value::{CellState, ChannelType, Value};
+use crate::read::fold::{fold_cells, has_numbers};
 use crate::read::pyramid::Pyramid;
 use crate::read::request::Scan;
 use crate::read::state::OwnedValue;
@@ -125,7 +126,7 @@ impl Filling {
             self.bucket.last = OwnedValue::of(block.last.value);
         }
         if block.finite > 0 {
-            self.sum.add(block.sum);
+            self.sum.join(&block.sum);
             self.bucket.finite += block.finite;
         }
         if let Some((min, max)) = block.range {
@@ -157,7 +158,7 @@ struct Summary {
     last: Sample,
     range: Option<(Value<'static>, Value<'static>)>,
     finite: u64,
-    sum: f64,
+    sum: LargeSum,
 }
 
 impl Summary {
@@ -165,17 +166,19 @@ impl Summary {
     /// the type, or a sum that overflowed.
     fn of(block: &ColumnStatistics, kind: ChannelType) -> Option<Summary> {
         let convert = |sample: Sample| Some(Sample { value: sample.value.convert(kind)?, time: sample.time });
-        let sum = match block.sum? {
+        let total = match block.sum? {
             Sum::Integer(sum) => sum as f64,
             Sum::Float(sum) => sum,
         };
+        let mut sum = LargeSum::default();
+        sum.add(total);
         let range = match block.min.zip(block.max) {
             Some((min, max)) => Some((min.value.convert(kind)?, max.value.convert(kind)?)),
             None => None,
         };
         let finite = block.values().checked_sub(block.nans + block.infinities)?;
         let (first, last) = (convert(block.first?)?, convert(block.last?)?);
-        sum.is_finite().then_some(Summary { count: block.values(), first, last, range, finite, sum })
+        total.is_finite().then_some(Summary { count: block.values(), first, last, range, finite, sum })
     }
 }
 
@@ -200,10 +203,12 @@ impl BucketBuilder {
     }
 
     /// Adds the rows of a batch that lie in the time span.
-    fn add(&mut self, batch: &Batch) {
-        let Some(values) = batch.columns.first() else { return };
-        for i in 0..batch.len() {
-            let (at, row) = (batch.time(i), batch.rows[i]);
+    fn add(&mut self, batch: &Batch, times: &[i64], values: &Column) {
+        let is_aggregated = self.plain.is_none() || self.plain_max == 0;
+        if is_aggregated && has_numbers(&values.values) && times.is_sorted() {
+            return self.add_sorted(batch, times, values);
+        }
+        for (i, (at, row)) in times.iter().copied().zip(batch.rows.iter().copied()).enumerate() {
             if !self.time.contains(&at) {
                 continue;
             }
@@ -217,6 +222,32 @@ impl BucketBuilder {
                     self.plain = None;
                 }
             }
+        }
+    }
+
+    /// Adds numbers whose times ascend, all of a bucket at once.
+    fn add_sorted(&mut self, batch: &Batch, times: &[i64], values: &Column) {
+        let mut row = times.partition_point(|time| *time < self.time.start);
+        let end = times.partition_point(|time| *time < self.time.end);
+        while row < end {
+            let index = self.bucket_of(times[row]);
+            let is_same = |time: &i64| self.bucket_of(*time) == index;
+            let rows = row..row + times[row..end].partition_point(is_same);
+            row = rows.end;
+            let is_value = |row: &usize| values.states.as_ref().is_none_or(|states| states[*row] == CellState::Value);
+            let (Some(first), Some(last)) = (rows.clone().find(is_value), rows.clone().rev().find(is_value)) else {
+                continue;
+            };
+            let fold = fold_cells(values, rows, None);
+            let sample = |row: usize| {
+                let value = values.values.value(row);
+                Sample { value: Value::from_bits(value.channel_type(), value.bits()), time: times[row] }
+            };
+            let (of_first, of_last) = (sample(first), sample(last));
+            let (finite, sum) = (fold.finite(), fold.sum());
+            let of = Summary { count: fold.values, first: of_first, last: of_last, range: fold.range, finite, sum };
+            self.plain = None;
+            self.bucket(index, of_first.value, of_first.time, batch.rows[first]).join(&of, batch.rows[last]);
         }
     }
 
@@ -292,93 +323,171 @@ impl View {
     /// # Panics
     /// If the grid has more than 2^20 pieces.
     pub fn reduce_to(&self, stream: StreamId, column: ChannelIndex, grid: &Pieces) -> Result<Reduced, ScanError> {
+        Ok(self.reduce_columns(stream, &[column], grid)?.remove(0))
+    }
+
+    /// Aggregates channels of a stream over a grid as [`View::reduce_to`] does, reading each block once.
+    ///
+    /// # Errors
+    /// As for a scan.
+    ///
+    /// # Panics
+    /// If the grid has more than 2^20 pieces.
+    pub fn reduce_columns(
+        &self,
+        stream: StreamId,
+        columns: &[ChannelIndex],
+        grid: &Pieces,
+    ) -> Result<Vec<Reduced>, ScanError> {
         let time = grid.time.clone();
         let width = grid.width_ns.max(1);
         let buckets = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width) };
         assert!(buckets <= 1 << 20, "a grid of {buckets} pieces");
-        let filling = vec![None; buckets as usize];
-        let (plain, plain_max) = (Some(Vec::new()), grid.plain_max);
-        let mut reduction = BucketBuilder { time: time.clone(), width, filling, plain, plain_max };
-        let Some(view) = self.stream(stream) else { return Ok(reduction.finish()) };
-        if column.0 as usize >= view.stream.layout.channels.len() || buckets == 0 {
-            return Ok(reduction.finish());
+        let builder = |_: &ChannelIndex| BucketBuilder {
+            time: time.clone(),
+            width,
+            filling: vec![None; buckets as usize],
+            plain: Some(Vec::new()),
+            plain_max: grid.plain_max,
+        };
+        let mut builders: Vec<BucketBuilder> = columns.iter().map(builder).collect();
+        let finished = |builders: Vec<BucketBuilder>| Ok(builders.into_iter().map(BucketBuilder::finish).collect());
+        let Some(of) = self.stream(stream) else { return finished(builders) };
+        let is_known = |at: &usize| (columns[*at].0 as usize) < of.stream.layout.channels.len();
+        let known: Vec<usize> = (0..columns.len()).filter(is_known).collect();
+        if known.is_empty() || buckets == 0 {
+            return finished(builders);
         }
-        for segment in view.segments(time.start, time.end - 1) {
-            let blocks = view.blocks(&segment, self.shared())?;
-            if let Some(mut pyramid) = Pyramid::of(&segment, (&view, column), &blocks, &self.shared().residents)? {
-                let top = pyramid.levels() - 1;
-                for node in 0..pyramid.nodes(top) {
-                    self.reduce_node(&view, &segment, &mut pyramid, (top, node), column, &mut reduction)?;
-                }
-                continue;
-            }
-            for block in blocks {
-                if block.time.0 < time.end && block.time.1 >= time.start {
-                    self.check_age()?;
-                    self.reduce_block(&view, &segment, &block, column, &mut reduction)?;
-                }
-            }
+        let mut reduction = Reduction { view: self, stream: &of, columns, builders: &mut builders, time: time.clone() };
+        for segment in of.segments(time.start, time.end - 1) {
+            reduction.add_segment(&segment, &known)?;
         }
-        let rows = view.open.first_row..u64::MAX;
-        for batch in self.scan(Scan { time, rows, columns: vec![column], ..Scan::all(stream, Vec::new()) }) {
-            reduction.add(&batch?);
+        let rows = of.open.first_row..u64::MAX;
+        let read = known.iter().map(|at| columns[*at]).collect();
+        for batch in self.scan(Scan { time, rows, columns: read, ..Scan::all(stream, Vec::new()) }) {
+            reduction.add(&batch?, &known);
         }
-        Ok(reduction.finish())
+        finished(builders)
+    }
+}
+
+/// Reading of channels into their buckets. Channels are told by their positions among `columns`.
+struct Reduction<'a> {
+    view: &'a View,
+    stream: &'a StreamView,
+    columns: &'a [ChannelIndex],
+    /// Buckets of each channel.
+    builders: &'a mut [BucketBuilder],
+    time: Range<i64>,
+}
+
+impl Reduction<'_> {
+    fn add(&mut self, batch: &Batch, channels: &[usize]) {
+        let times = batch.time_values();
+        for (at, values) in channels.iter().zip(&batch.columns) {
+            self.builders[*at].add(batch, &times, values);
+        }
     }
 
-    /// Adds the blocks that a pyramid node covers: by its statistics if they lie in one bucket, otherwise by the
-    /// nodes below it, and at the lowest level block by block.
-    fn reduce_node(
-        &self,
-        view: &StreamView,
-        segment: &Arc<Segment>,
-        pyramid: &mut Pyramid,
-        (level, node): (usize, usize),
-        column: ChannelIndex,
-        reduction: &mut BucketBuilder,
-    ) -> Result<(), ScanError> {
-        let blocks = pyramid.blocks_of(level, node);
-        let Some(time) = pyramid.time_of(&blocks) else { return Ok(()) };
-        if time.0 >= reduction.time.end || time.1 < reduction.time.start {
-            return Ok(());
-        }
-        self.check_age()?;
-        if let Some(index) = reduction.within(time) {
-            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
-            let last_row = pyramid.blocks[blocks.end - 1].end_row() - 1;
-            let found = pyramid.node(level, node, &self.shared().residents)?;
-            if found.is_some_and(|found| reduction.join(index, &found.statistics, kind, last_row)) {
-                return Ok(());
+    fn is_beside(&self, (first, last): (i64, i64)) -> bool {
+        first >= self.time.end || last < self.time.start
+    }
+
+    fn add_segment(&mut self, segment: &Arc<Segment>, channels: &[usize]) -> Result<(), ScanError> {
+        let shared = self.view.shared();
+        let blocks = self.stream.blocks(segment, shared)?;
+        let (mut pyramids, mut without) = (Vec::new(), Vec::new());
+        for at in channels {
+            match Pyramid::of(segment, (self.stream, self.columns[*at]), &blocks, &shared.residents)? {
+                Some(pyramid) => pyramids.push((*at, pyramid)),
+                None => without.push(*at),
             }
         }
-        if level == 0 {
-            let block = pyramid.blocks[blocks.start];
-            return self.reduce_block(view, segment, &block, column, reduction);
+        if let Some((_, first)) = pyramids.first() {
+            let top = first.levels() - 1;
+            for node in 0..first.nodes(top) {
+                let all: Vec<usize> = (0..pyramids.len()).collect();
+                self.add_node(segment, &mut pyramids, (top, node), &all)?;
+            }
         }
-        for below in node * FAN..((node + 1) * FAN).min(pyramid.nodes(level - 1)) {
-            self.reduce_node(view, segment, pyramid, (level - 1, below), column, reduction)?;
+        if !without.is_empty() {
+            for block in &blocks {
+                if !self.is_beside(block.time) {
+                    self.view.check_age()?;
+                    self.add_block(segment, block, &without)?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn reduce_block(
-        &self,
-        view: &StreamView,
+    /// Adds the blocks that a pyramid node covers: by its statistics if they lie in one bucket, otherwise by the
+    /// nodes below it, and at the lowest level block by block. `of` are the pyramids of the channels to add.
+    fn add_node(
+        &mut self,
         segment: &Arc<Segment>,
-        block: &BlockRef,
-        column: ChannelIndex,
-        reduction: &mut BucketBuilder,
+        pyramids: &mut [(usize, Pyramid)],
+        (level, node): (usize, usize),
+        of: &[usize],
     ) -> Result<(), ScanError> {
-        if let Some(index) = reduction.whole(block)
-            && let Some(found) =
-                view.ask(segment, block, &[column], self.shared(), |read| read.statistics_of(column.0.into()))?
-        {
-            let kind = view.stream.layout.channels[column.0 as usize].channel_type;
-            if reduction.join(index, &found, kind, block.end_row() - 1) {
-                return Ok(());
+        let Some((_, first)) = of.first().map(|at| &pyramids[*at]) else { return Ok(()) };
+        let blocks = first.blocks_of(level, node);
+        let Some(time) = first.time_of(&blocks).filter(|time| !self.is_beside(*time)) else { return Ok(()) };
+        self.view.check_age()?;
+        let last_row = first.blocks[blocks.end - 1].end_row() - 1;
+        let mut left = Vec::new();
+        for at in of {
+            let (channel, pyramid) = &mut pyramids[*at];
+            let builder = &mut self.builders[*channel];
+            let is_added = match builder.within(time) {
+                Some(index) => {
+                    let kind = self.stream.stream.layout.channels[self.columns[*channel].0 as usize].channel_type;
+                    let found = pyramid.node(level, node, &self.view.shared().residents)?;
+                    found.is_some_and(|found| builder.join(index, &found.statistics, kind, last_row))
+                }
+                None => false,
+            };
+            if !is_added {
+                left.push(*at);
             }
         }
-        reduction.add(&view.read(segment, block, &[column], self.shared())?);
+        let Some((_, first)) = left.first().map(|at| &pyramids[*at]) else { return Ok(()) };
+        if level == 0 {
+            let block = first.blocks[blocks.start];
+            let channels: Vec<usize> = left.iter().map(|at| pyramids[*at].0).collect();
+            return self.add_block(segment, &block, &channels);
+        }
+        for below in node * FAN..((node + 1) * FAN).min(first.nodes(level - 1)) {
+            self.add_node(segment, pyramids, (level - 1, below), &left)?;
+        }
+        Ok(())
+    }
+
+    fn add_block(&mut self, segment: &Arc<Segment>, block: &BlockRef, channels: &[usize]) -> Result<(), ScanError> {
+        let shared = self.view.shared();
+        let mut left = Vec::new();
+        for at in channels {
+            let (builder, column) = (&mut self.builders[*at], self.columns[*at]);
+            let found = match builder.whole(block) {
+                Some(index) => {
+                    let ask = self
+                        .stream
+                        .ask(segment, block, &[column], shared, |read| read.statistics_of(column.0.into()))?;
+                    ask.map(|found| (index, found))
+                }
+                None => None,
+            };
+            let kind = self.stream.stream.layout.channels[column.0 as usize].channel_type;
+            let joins =
+                |(index, found): (usize, ColumnStatistics)| builder.join(index, &found, kind, block.end_row() - 1);
+            if !found.is_some_and(joins) {
+                left.push(*at);
+            }
+        }
+        if !left.is_empty() {
+            let columns: Vec<ChannelIndex> = left.iter().map(|at| self.columns[*at]).collect();
+            self.add(&self.stream.read(segment, block, &columns, shared)?, &left);
+        }
         Ok(())
     }
 }

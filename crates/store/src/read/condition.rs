@@ -2,9 +2,10 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use crate::codec::stats::ColumnStatistics;
 use crate::model::batch::{Column, ColumnValues};
 use crate::model::stream::ChannelIndex;
-use crate::model::value::{CellState, Value};
+use crate::model::value::{CellState, ChannelType, Value};
 
 /// Condition on a channel of numbers: there is a value, and it lies between both bounds. NaN lies above every number.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +58,18 @@ impl Condition {
         } else {
             Fulfilled::Some
         }
+    }
+
+    /// Tells which of `rows` cells of a type fulfil the condition, by their statistics.
+    pub(crate) fn of_column(&self, rows: u64, found: &ColumnStatistics, kind: ChannelType) -> Fulfilled {
+        let range = match found.min.zip(found.max) {
+            None => None,
+            Some((min, max)) => match (min.value.convert(kind), max.value.convert(kind)) {
+                (Some(min), Some(max)) => Some((min, max)),
+                _ => return Fulfilled::Some,
+            },
+        };
+        self.of_statistics(rows, (found.values(), found.nans), range.as_ref())
     }
 
     /// Reports whether a number lies below the lower bound.

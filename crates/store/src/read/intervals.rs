@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Interpolation, StreamId};
-use crate::read::points::{Point, PointOrBlock, Points};
+use crate::read::points::{Point, Points};
 use crate::read::reconstruct::on_line;
 use crate::read::state::OwnedValue;
 use crate::read::view::View;
@@ -71,8 +71,7 @@ impl View {
         let Some(mut points) = Points::new(self, stream, column, time..time)? else { return Ok(None) };
         let linear = points.channel().interpolation == Interpolation::Linear;
         let mut last: Option<Point> = None;
-        while let Some(found) = points.next()? {
-            let PointOrBlock::Point(point) = found else { continue };
+        while let Some(point) = points.next()? {
             if point.time <= time {
                 last = Some(point);
                 continue;
@@ -150,13 +149,8 @@ impl Intervals {
 
     fn step(&mut self) -> Result<Option<Interval>, ScanError> {
         while !self.ended {
-            let found = match &mut self.points {
+            let next = match &mut self.points {
                 Some(points) => points.next()?,
-                None => None,
-            };
-            let next = match found {
-                Some(PointOrBlock::Point(point)) => Some(point),
-                Some(PointOrBlock::Block(..)) => continue,
                 None => None,
             };
             let last = std::mem::replace(&mut self.last, next);

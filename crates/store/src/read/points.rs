@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::append::chunk::{Chunk, lower_bound};
+use crate::append::chunk::Chunk;
 use crate::block::leaps::Leaps;
 use crate::block::{self, HEADER_BYTES};
 use crate::codec::stats::{ColumnStatistics, Sum};
@@ -27,6 +27,7 @@ use crate::read::sample_run::SampleRun;
 use crate::read::scan;
 use crate::read::state::{self, OwnedValue};
 use crate::read::stream_view::StreamView;
+use crate::read::totals::EqualPieces;
 use crate::read::view::View;
 use crate::segment::directory::{BlockRef, Segment};
 use crate::segment::pyramid::FAN;
@@ -42,12 +43,31 @@ pub(crate) struct Point {
     pub(crate) gap: bool,
 }
 
-/// Point, or block of points.
-pub(crate) enum PointOrBlock {
-    /// One point.
-    Point(Point),
-    /// A whole block or pyramid node: its statistics, and whether frames are known missing before it.
-    Block(Box<ColumnStatistics>, bool),
+/// Points, or a block of them.
+pub(crate) enum RunOrBlock {
+    /// Points one after the other, at least one.
+    Run(SampleRun),
+    /// A whole block or pyramid node.
+    Block(BlockOfPoints),
+}
+
+/// A whole block or pyramid node: its statistics, and whether frames are known missing before it.
+pub(crate) struct BlockOfPoints(pub(crate) Box<ColumnStatistics>, pub(crate) bool);
+
+/// Where blocks may be returned as statistics.
+#[derive(Clone)]
+struct WholeBlocks {
+    /// Span in which they must lie wholly.
+    time: Range<i64>,
+    /// Pieces of time of which one must contain each.
+    pieces: EqualPieces,
+}
+
+impl WholeBlocks {
+    fn contains(&self, (first, last): (i64, i64)) -> bool {
+        let is_inside = self.time.contains(&first) && self.time.contains(&last);
+        is_inside && self.pieces.piece_of(first) == self.pieces.piece_of(last)
+    }
 }
 
 /// Consecutive rows.
@@ -114,7 +134,7 @@ enum Cluster {
     Rows,
     /// A batch whose rows ascend in time; only where runs are read.
     Batch(Box<Batch>),
-    Block(PointOrBlock),
+    Block(BlockOfPoints),
     /// No pieces are left.
     End,
 }
@@ -136,8 +156,8 @@ pub(crate) struct Points {
     pieces: VecDeque<RowPiece>,
     rows: VecDeque<Row>,
     held: Option<Row>,
-    /// Span in which blocks that lie wholly inside may be returned as statistics.
-    whole: Option<Range<i64>>,
+    /// Where blocks may be returned as statistics, if anywhere.
+    whole: Option<WholeBlocks>,
     /// Whether runs are read, so that batches in order need not be taken apart.
     by_run: bool,
     /// Whether a leap of the sequence means that frames are missing.
@@ -215,11 +235,12 @@ impl Points {
         }))
     }
 
-    /// Allows blocks that lie wholly in `time` to be returned as statistics, unless their integrals may follow another
-    /// interpolation than the channel's: a reduction that it got later can have changed that.
-    pub(crate) fn whole_blocks(&mut self, time: Range<i64>) {
+    /// Allows blocks that lie wholly in `time` and in one piece to be returned as statistics, unless their integrals may
+    /// follow another interpolation than the channel's: a reduction that it got later can have changed that.
+    pub(crate) fn whole_blocks(&mut self, time: Range<i64>, pieces: EqualPieces) {
         let keeps_interpolation = self.channel().reduction == Reduction::None;
-        self.whole = (keeps_interpolation || mutant::is_active(Mutant::BelieveStatistics)).then_some(time);
+        let may = keeps_interpolation || mutant::is_active(Mutant::BelieveStatistics);
+        self.whole = may.then_some(WholeBlocks { time, pieces });
     }
 
     /// Returns the channel.
@@ -240,18 +261,19 @@ impl Points {
         Ok(self.offered_to)
     }
 
-    /// Returns the next point or block.
-    pub(crate) fn next(&mut self) -> Result<Option<PointOrBlock>, ScanError> {
+    /// Returns the next point. Not to be mixed with [`Points::next_run`].
+    pub(crate) fn next(&mut self) -> Result<Option<Point>, ScanError> {
         loop {
             while let Some(row) = self.rows.pop_front() {
                 if let Some(point) = self.take(row) {
-                    return Ok(Some(PointOrBlock::Point(point)));
+                    return Ok(Some(point));
                 }
             }
             match self.next_cluster()? {
                 Cluster::Rows => {}
                 Cluster::Batch(batch) => self.add(&batch),
-                Cluster::Block(found) => return Ok(Some(found)),
+                // Only where blocks may be whole.
+                Cluster::Block(_) => {}
                 Cluster::End => {
                     let Some(held) = self.held.take() else { return Ok(None) };
                     self.note_first_row(held.row);
@@ -268,6 +290,18 @@ impl Points {
 
     /// Returns the next points as a run. Not to be mixed with [`Points::next`].
     pub(crate) fn next_run(&mut self) -> Result<Option<SampleRun>, ScanError> {
+        loop {
+            match self.next_run_or_block()? {
+                Some(RunOrBlock::Run(run)) => return Ok(Some(run)),
+                // Only where blocks may be whole.
+                Some(RunOrBlock::Block(_)) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Returns the next points as a run, or a block. Not to be mixed with [`Points::next`].
+    pub(crate) fn next_run_or_block(&mut self) -> Result<Option<RunOrBlock>, ScanError> {
         self.by_run = true;
         loop {
             let mut points = Vec::with_capacity(self.rows.len());
@@ -275,14 +309,15 @@ impl Points {
                 points.extend(self.take(row));
             }
             if !points.is_empty() {
-                return Ok(Some(SampleRun::of_points(points)));
+                return Ok(Some(RunOrBlock::Run(SampleRun::of_points(points))));
             }
             match self.next_cluster()? {
-                Cluster::Rows | Cluster::Block(_) => {}
+                Cluster::Rows => {}
+                Cluster::Block(block) => return Ok(Some(RunOrBlock::Block(block))),
                 Cluster::Batch(batch) => {
                     let run = self.run_of(batch);
                     if !run.is_empty() {
-                        return Ok(Some(run));
+                        return Ok(Some(RunOrBlock::Run(run)));
                     }
                 }
                 Cluster::End => {
@@ -296,10 +331,17 @@ impl Points {
 
     /// Makes a run of the rows of a batch that have the channel.
     fn run_of(&mut self, batch: Box<Batch>) -> SampleRun {
-        let first = lower_bound(batch.len(), |row| batch.time(row) < self.from);
         let max_future_ns = self.max_future_ns;
-        let is_ahead = |row: usize| batch.time(row).saturating_sub(batch.receive_time[row]) > max_future_ns;
-        let any_ahead = batch.source_clock && (first..batch.len()).any(is_ahead);
+        let is_beyond = |time: i64, received: i64| time.saturating_sub(received) > max_future_ns;
+        let (first, any_ahead) = {
+            let times = batch.time_values();
+            let first = times.partition_point(|time| *time < self.from);
+            let both = times[first..].iter().zip(&batch.receive_time[first..]);
+            // Without a branch a row, so that several are compared at once.
+            let ahead = || both.fold(false, |found, (time, received)| found | is_beyond(*time, *received));
+            (first, batch.source_clock && ahead())
+        };
+        let is_ahead = |row: usize| is_beyond(batch.time(row), batch.receive_time[row]);
         let states = batch.columns.first().and_then(|column| column.states.as_deref());
         if states.is_none() && batch.sequence.is_none() && !any_ahead {
             let gap = first < batch.len() && std::mem::take(&mut self.gap);
@@ -450,7 +492,7 @@ impl Points {
 
     /// Returns the statistics of the largest pyramid node that begins with a block, if they suffice in place of its
     /// rows.
-    fn joined(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
+    fn joined(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<BlockOfPoints>, ScanError> {
         let Some(whole) = self.whole.clone().filter(|_| segment.is_settled()) else { return Ok(None) };
         if self.pyramid.as_ref().is_none_or(|(of, _)| *of != segment.id) {
             let shared = self.view.shared();
@@ -473,14 +515,14 @@ impl Points {
         segment: &Arc<Segment>,
         pyramid: &mut Pyramid,
         block: &BlockRef,
-        whole: &Range<i64>,
-    ) -> Result<Option<PointOrBlock>, ScanError> {
+        whole: &WholeBlocks,
+    ) -> Result<Option<BlockOfPoints>, ScanError> {
         let Ok(at) = pyramid.blocks.binary_search_by_key(&block.first_row, |b| b.first_row) else { return Ok(None) };
         for level in (0..pyramid.levels()).rev() {
             let width = FAN.pow(level as u32);
             let blocks = pyramid.blocks_of(level, at / width);
             let Some(time) = pyramid.time_of(&blocks) else { continue };
-            let inside = whole.contains(&time.0) && whole.contains(&time.1) && self.held_after(time.1);
+            let inside = whole.contains(time) && self.held_after(time.1);
             if blocks.start != at || !inside {
                 continue;
             }
@@ -517,15 +559,15 @@ impl Points {
             (self.newest_sequence, self.next_row) = (None, Some(end_row));
             self.offered_to = statistics.last.map(|last| last.time);
             self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
-            return Ok(Some(PointOrBlock::Block(Box::new(statistics), gap)));
+            return Ok(Some(BlockOfPoints(Box::new(statistics), gap)));
         }
         Ok(None)
     }
 
     /// Returns the statistics of a block, if they suffice in place of its rows.
-    fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<PointOrBlock>, ScanError> {
-        let Some(time) = &self.whole else { return Ok(None) };
-        if !time.contains(&block.time.0) || !time.contains(&block.time.1) || !self.held_after(block.time.1) {
+    fn statistics(&mut self, segment: &Arc<Segment>, block: &BlockRef) -> Result<Option<BlockOfPoints>, ScanError> {
+        let Some(whole) = &self.whole else { return Ok(None) };
+        if !whole.contains(block.time) || !self.held_after(block.time.1) {
             return Ok(None);
         }
         let (newest, reduced, channel) = (self.newest_sequence, !self.sequences_tell, self.column.0.into());
@@ -539,7 +581,7 @@ impl Points {
         self.newest_sequence = leaps.newest;
         self.offered_to = statistics.last.map(|last| last.time);
         self.unsure = (statistics.unchanged > 0).then(|| (segment.clone(), *block));
-        Ok(Some(PointOrBlock::Block(Box::new(statistics), gap)))
+        Ok(Some(BlockOfPoints(Box::new(statistics), gap)))
     }
 
     /// Returns whether blocks with sequences, from this one on, were written after the same rows that were read

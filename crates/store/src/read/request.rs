@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::model::stream::{ChannelIndex, StreamId};
+use crate::read::condition::Condition;
 
 /// Request of a scan.
 #[derive(Clone, Debug)]
@@ -17,6 +18,9 @@ pub struct Scan {
     pub columns: Vec<ChannelIndex>,
     /// Single elements of arrays: each becomes a column behind the others, without reading whole arrays.
     pub elements: Vec<ElementRange>,
+    /// Conditions that rows are wanted for. Blocks without any such row, as far as their statistics tell, are passed over;
+    /// of others all rows are returned.
+    pub conditions: Vec<Condition>,
     /// Whether to return the newest batches first (rows still ascend within each batch).
     pub newest_first: bool,
     /// Max number of rows in a batch, for a reader that needs few. The rest of a block is read again for the next
@@ -28,7 +32,8 @@ impl Scan {
     /// Requests all rows and times of a stream.
     pub fn all(stream: StreamId, columns: Vec<ChannelIndex>) -> Self {
         let (time, rows) = (i64::MIN..i64::MAX, 0..u64::MAX);
-        Scan { stream, time, rows, columns, elements: Vec::new(), newest_first: false, batch_rows: usize::MAX }
+        let (elements, conditions) = (Vec::new(), Vec::new());
+        Scan { stream, time, rows, columns, elements, conditions, newest_first: false, batch_rows: usize::MAX }
     }
 }
 

@@ -1,10 +1,14 @@
 //! The samples of a channel in the order of time, run by run.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use crate::append::chunk::lower_bound;
-use crate::model::batch::Batch;
+use crate::model::batch::{Batch, ColumnValues};
 use crate::model::refusal::ScanError;
 use crate::model::stream::{Channel, ChannelIndex, StreamId};
-use crate::model::value::Value;
+use crate::model::value::{CellState, Value};
+use crate::read::fold::has_numbers;
 use crate::read::intervals::Reading;
 use crate::read::points::{Point, Points};
 use crate::read::reconstruct::on_line;
@@ -13,6 +17,15 @@ use crate::read::view::View;
 
 /// Consecutive samples of a channel, in the order of `time`; of equal times, in the order of rows.
 pub struct SampleRun(Form);
+
+/// Numbers in consecutive rows of a batch.
+pub(crate) struct Numbers<'a> {
+    /// `time` of all rows of the batch.
+    pub(crate) times: Cow<'a, [i64]>,
+    /// Values of all rows of the batch.
+    pub(crate) values: &'a ColumnValues,
+    pub(crate) rows: Range<usize>,
+}
 
 enum Form {
     /// Rows of a batch.
@@ -82,6 +95,42 @@ impl SampleRun {
         match &self.0 {
             Form::Batch { gaps, .. } => !gaps.is_empty() && gaps.binary_search(&at).is_ok(),
             Form::Points(points) => points[at].gap,
+        }
+    }
+
+    /// Returns the point of a sample.
+    pub(crate) fn point(&self, at: usize) -> Point {
+        match &self.0 {
+            Form::Batch { batch, first, kept, .. } => {
+                let row = batch.rows[Self::batch_row(*first, kept, at)];
+                let value = self.value(at).map(OwnedValue::of);
+                Point { time: self.time(at), row, value, gap: self.has_gap(at) }
+            }
+            Form::Points(points) => points[at].clone(),
+        }
+    }
+
+    /// Returns the numbers of the run with their times, if it is consecutive rows of a batch that all have one.
+    pub(crate) fn numbers(&self) -> Option<Numbers<'_>> {
+        let Form::Batch { batch, first, kept, .. } = &self.0 else { return None };
+        let column = batch.columns.first().filter(|column| has_numbers(&column.values))?;
+        let rows = match kept {
+            None => *first..batch.len(),
+            Some(kept) => {
+                let (first, last) = (*kept.first()? as usize, *kept.last()? as usize);
+                Some(first..last + 1).filter(|rows| rows.len() == kept.len())?
+            }
+        };
+        let is_value = |states: &[CellState]| states[rows.clone()].iter().all(|state| *state == CellState::Value);
+        let all_are = column.states.as_deref().is_none_or(is_value);
+        all_are.then(|| Numbers { times: batch.time_values(), values: &column.values, rows })
+    }
+
+    /// Returns the samples before which frames are known missing, if that is known for all at once.
+    pub(crate) fn gaps(&self) -> &[usize] {
+        match &self.0 {
+            Form::Batch { gaps, .. } => gaps,
+            Form::Points(_) => &[],
         }
     }
 

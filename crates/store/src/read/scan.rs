@@ -5,8 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::append::chunk::{Chunk, lower_bound};
+use crate::codec::stats::ColumnStatistics;
 use crate::model::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::model::refusal::ScanError;
+use crate::model::stream::ChannelIndex;
+use crate::read::block_counts::BlockCounts;
+use crate::read::condition::Fulfilled;
 use crate::read::elements;
 use crate::read::request::Scan;
 use crate::read::stream_view::StreamView;
@@ -24,6 +28,8 @@ pub struct Scanner {
     blocks: VecDeque<(Arc<Segment>, BlockRef)>,
     /// Remaining chunks, with their rows in the view.
     chunks: VecDeque<(Arc<Chunk>, usize)>,
+    /// What became of the blocks so far.
+    counts: BlockCounts,
     /// Error for a request that cannot be fulfilled.
     refused: Option<ScanError>,
     ended: bool,
@@ -39,6 +45,7 @@ impl Scanner {
             refused = elements::check(&scan.elements, &stream.stream.layout).err();
             let channels = stream.stream.layout.channels.len();
             scan.columns.retain(|index| (index.0 as usize) < channels);
+            scan.conditions.retain(|condition| (condition.channel.0 as usize) < channels);
             for (chunk, len) in stream.chunks() {
                 let rows = chunk.first_row..chunk.first_row + len as u64;
                 let Some((min, max)) = chunk.time_range() else { continue };
@@ -57,7 +64,30 @@ impl Scanner {
                 segments = stream.segments(scan.time.start, scan.time.end.saturating_sub(1)).into();
             }
         }
-        Scanner { view, scan, stream, segments, blocks: VecDeque::new(), chunks, refused, ended: false }
+        let (blocks, counts) = (VecDeque::new(), BlockCounts::default());
+        Scanner { view, scan, stream, segments, blocks, chunks, counts, refused, ended: false }
+    }
+
+    /// Returns what became of the blocks so far.
+    pub fn block_counts(&self) -> BlockCounts {
+        self.counts
+    }
+
+    /// Returns whether by its statistics no row of a block fulfils the conditions.
+    fn is_passed(&self, stream: &StreamView, segment: &Arc<Segment>, block: &BlockRef) -> Result<bool, ScanError> {
+        let channels: Vec<ChannelIndex> = self.scan.conditions.iter().map(|condition| condition.channel).collect();
+        if channels.is_empty() {
+            return Ok(false);
+        }
+        let found = stream.ask(segment, block, &channels, self.view.shared(), |read| {
+            let each = channels.iter().map(|channel| read.statistics_of(channel.0.into()));
+            each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
+        })?;
+        let layout = &stream.stream.layout.channels;
+        Ok(self.scan.conditions.iter().zip(found.iter().flatten()).any(|(condition, found)| {
+            let kind = layout[condition.channel.0 as usize].channel_type;
+            condition.of_column(block.rows.into(), found, kind) == Fulfilled::None
+        }))
     }
 
     /// Returns the next block, from segment to segment.
@@ -65,8 +95,13 @@ impl Scanner {
         let newest_first = self.scan.newest_first;
         loop {
             let block = if newest_first { self.blocks.pop_back() } else { self.blocks.pop_front() };
-            if let Some(block) = block {
-                return Some(Ok(block));
+            if let Some((segment, block)) = block {
+                match self.is_passed(stream, &segment, &block) {
+                    Err(error) => return Some(Err(error)),
+                    Ok(true) => self.counts.passed += 1,
+                    Ok(false) => return Some(Ok((segment, block))),
+                }
+                continue;
             }
             let segment = if newest_first { self.segments.pop_back() } else { self.segments.pop_front() }?;
             match stream.blocks_of(&segment, &self.scan, self.view.shared()) {
@@ -91,6 +126,7 @@ impl Scanner {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
+            self.counts.read += 1;
             let mut keep = rows_within(&batch, &self.scan, block.time_sorted);
             if self.cut(&mut keep, |row| batch.rows[row as usize]) {
                 let block = (segment, block);
@@ -108,7 +144,11 @@ impl Scanner {
     fn next_of_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {
         loop {
             let (chunk, len) = if self.scan.newest_first { self.chunks.pop_back() } else { self.chunks.pop_front() }?;
-            let mut rows = select(&chunk, len, &self.scan.time, &self.scan.rows);
+            let mut rows = match select_range(&chunk, len, &self.scan.time, &self.scan.rows) {
+                // Of a range, no more rows are listed than are returned, and one that tells that there are more.
+                Some(range) => self.listed(range),
+                None => select(&chunk, len, &self.scan.time, &self.scan.rows),
+            };
             if self.cut(&mut rows, |row| chunk.first_row + u64::from(row)) {
                 let chunk = (chunk.clone(), len);
                 if self.scan.newest_first { self.chunks.push_back(chunk) } else { self.chunks.push_front(chunk) }
@@ -116,6 +156,16 @@ impl Scanner {
             if !rows.is_empty() {
                 return Some(Ok(batch_of(stream, &chunk, &rows, &self.scan)));
             }
+        }
+    }
+
+    /// Lists those rows of a range that a batch can have, and the next one.
+    fn listed(&self, range: Range<u32>) -> Vec<u32> {
+        let most = u32::try_from(self.scan.batch_rows.max(1)).unwrap_or(u32::MAX).saturating_add(1);
+        if self.scan.newest_first {
+            (range.start.max(range.end.saturating_sub(most))..range.end).collect()
+        } else {
+            (range.start..range.end.min(range.start.saturating_add(most))).collect()
         }
     }
 
@@ -198,17 +248,28 @@ fn pick(batch: &Batch, keep: &[u32]) -> Batch {
 
 /// Selects the rows of a chunk within times and rows.
 pub(crate) fn select(chunk: &Chunk, len: usize, time: &Range<i64>, rows: &Range<u64>) -> Vec<u32> {
-    let mut from = rows.start.saturating_sub(chunk.first_row).min(len as u64) as usize;
-    let mut to = rows.end.saturating_sub(chunk.first_row).min(len as u64) as usize;
-    if time.start == i64::MIN && time.end == i64::MAX {
-        return (from as u32..to as u32).collect();
+    if let Some(range) = select_range(chunk, len, time, rows) {
+        return range.collect();
     }
-    if chunk.sorted() {
-        from = from.max(chunk.lower_bound(time.start, len));
-        to = to.min(chunk.lower_bound(time.end, len));
-        return (from as u32..to as u32).collect();
-    }
+    let (from, to) = ordinals(chunk, len, rows);
     (from..to).filter(|&r| time.contains(&chunk.time(r))).map(|r| r as u32).collect()
+}
+
+/// Selects the rows of a chunk within times and rows, if they are known to follow one another.
+fn select_range(chunk: &Chunk, len: usize, time: &Range<i64>, rows: &Range<u64>) -> Option<Range<u32>> {
+    let (from, to) = ordinals(chunk, len, rows);
+    if time.start == i64::MIN && time.end == i64::MAX {
+        return Some(from as u32..to as u32);
+    }
+    let of_times =
+        || from.max(chunk.lower_bound(time.start, len)) as u32..to.min(chunk.lower_bound(time.end, len)) as u32;
+    chunk.sorted().then(of_times)
+}
+
+/// Returns the first row of a chunk within rows, and the one after the last.
+fn ordinals(chunk: &Chunk, len: usize, rows: &Range<u64>) -> (usize, usize) {
+    let ordinal = |row: u64| row.saturating_sub(chunk.first_row).min(len as u64) as usize;
+    (ordinal(rows.start), ordinal(rows.end))
 }
 
 pub(crate) fn batch_of(stream: &StreamView, chunk: &Chunk, rows: &[u32], scan: &Scan) -> Batch {

@@ -169,20 +169,42 @@ impl StreamView {
         if self.excluded.is_some() && channels.iter().any(is_left_out) && !is_believed {
             return Ok(None);
         }
-        let of = |read: &Block<'_>| {
-            let header = read.header();
-            let is_it = header.stream == self.stream.id && header.first_row == block.first_row;
-            if is_it { of(read) } else { Ok(None) }
-        };
         let residents = &shared.residents;
         if self.may_be_parted(block)
             && let Some(mut parts) = PartedBlock::open(self, segment, block, residents)?
         {
             parts.load_statistics()?;
-            return of(&parts.block()?).map_err(|error| self.damaged(segment, block, error));
+            return self.ask_it(&parts.block()?, block, of).map_err(|error| self.damaged(segment, block, error));
         }
-        let bytes = segment.read_block(block, residents)?;
-        Block::read(&bytes).and_then(|read| of(&read)).map_err(|error| self.damaged(segment, block, error))
+        self.ask_bytes(segment, block, &segment.read_block(block, residents)?, of)
+    }
+
+    /// Calls `of` with a block of which all bytes were read, like [`StreamView::ask`]. Callers see to values that are left
+    /// out.
+    pub(crate) fn ask_bytes<T>(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        bytes: &[u8],
+        of: impl Fn(&Block<'_>) -> Result<Option<T>, FormatError>,
+    ) -> Result<Option<T>, ScanError> {
+        if (block.rows as usize) < STATISTICS_MIN_ROWS {
+            return Ok(None);
+        }
+        let asked = Block::read(bytes).and_then(|read| self.ask_it(&read, block, of));
+        asked.map_err(|error| self.damaged(segment, block, error))
+    }
+
+    /// Calls `of` with what was read, if it is the block that the index names.
+    fn ask_it<T>(
+        &self,
+        read: &Block<'_>,
+        block: &BlockRef,
+        of: impl Fn(&Block<'_>) -> Result<Option<T>, FormatError>,
+    ) -> Result<Option<T>, FormatError> {
+        let header = read.header();
+        let is_it = header.stream == self.stream.id && header.first_row == block.first_row;
+        if is_it { of(read) } else { Ok(None) }
     }
 
     /// Returns an error for a block that holds other rows than those in the directory.

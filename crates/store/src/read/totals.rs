@@ -9,13 +9,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use crate::codec::joined::Joined;
 use crate::codec::stats::{ColumnStatistics, Sum};
-use crate::model::batch::{Batch, Column, ColumnValues};
+use crate::model::batch::{Batch, Column};
 use crate::model::large_sum::LargeSum;
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, StreamId};
-use crate::model::value::{CellState, ChannelType, Value};
+use crate::model::value::{ChannelType, Value};
+use crate::read::block_counts::BlockCounts;
 use crate::read::condition::{Condition, Fulfilled};
+use crate::read::fold::fold_cells;
+use crate::read::groups::{self, GROUP};
 use crate::read::pyramid::Pyramid;
 use crate::read::request::Scan;
 use crate::read::scan::Scanner;
@@ -129,101 +133,14 @@ impl Totals {
 
     /// Adds the cells of some rows, or of those among them that are to be kept.
     fn add(&mut self, column: &Column, rows: Range<usize>, keep: Option<&[bool]>) {
-        let (states, start) = (column.states.as_deref(), rows.start);
-        let is_value = |row: usize| {
-            keep.is_none_or(|keep| keep[row - start]) && states.is_none_or(|states| states[row] == CellState::Value)
-        };
-        macro_rules! integers {
-            ($variant:ident, $values:expr) => {{
-                let mut range = None;
-                for row in rows.filter(|row| is_value(*row)) {
-                    let value = $values[row];
-                    self.values += 1;
-                    self.integers += i128::from(value);
-                    let (min, max) = range.get_or_insert((value, value));
-                    if value < *min {
-                        *min = value;
-                    }
-                    if value > *max {
-                        *max = value;
-                    }
-                }
-                range.map(|(min, max)| (Value::$variant(min), Value::$variant(max)))
-            }};
-        }
-        macro_rules! floats {
-            ($variant:ident, $values:expr) => {{
-                let mut range = None;
-                for row in rows.filter(|row| is_value(*row)) {
-                    let value = $values[row];
-                    self.values += 1;
-                    if value.is_nan() {
-                        self.nans += 1;
-                        continue;
-                    }
-                    if value.is_finite() {
-                        self.floats.add(value.into());
-                    }
-                    let (min, max) = range.get_or_insert((value, value));
-                    if value < *min {
-                        *min = value;
-                    }
-                    if value > *max {
-                        *max = value;
-                    }
-                }
-                range.map(|(min, max)| (Value::$variant(min), Value::$variant(max)))
-            }};
-        }
-        let range = match &column.values {
-            ColumnValues::I8(v) => integers!(I8, v),
-            ColumnValues::I16(v) => integers!(I16, v),
-            ColumnValues::I32(v) => integers!(I32, v),
-            ColumnValues::I64(v) => integers!(I64, v),
-            ColumnValues::U8(v) => integers!(U8, v),
-            ColumnValues::U16(v) => integers!(U16, v),
-            ColumnValues::U32(v) => integers!(U32, v),
-            ColumnValues::U64(v) => integers!(U64, v),
-            ColumnValues::F32(v) => floats!(F32, v),
-            ColumnValues::F64(v) => floats!(F64, v),
-            ColumnValues::Bool(_) | ColumnValues::String { .. } | ColumnValues::Array { .. } => {
-                self.values += rows.filter(|row| is_value(*row)).count() as u64;
-                None
-            }
-        };
-        if let Some((min, max)) = range {
+        let fold = fold_cells(column, rows, keep);
+        self.values += fold.values;
+        self.nans += fold.nans;
+        self.integers += fold.integers;
+        self.floats.join(&fold.floats);
+        if let Some((min, max)) = fold.range {
             self.enclose(min, max);
         }
-    }
-}
-
-/// Statistics of a block or of more, in a channel's type.
-struct Joined {
-    values: u64,
-    nans: u64,
-    range: Option<(Value<'static>, Value<'static>)>,
-    sum: Option<Sum>,
-}
-
-impl Joined {
-    /// Converts statistics, or returns `None` if the values themselves are needed: one that does not fit the type, or a
-    /// sum that overflowed.
-    fn of(found: &ColumnStatistics, kind: ChannelType) -> Option<Joined> {
-        let (values, nans) = (found.values(), found.nans);
-        if !kind.is_scalar() || kind == ChannelType::Bool {
-            return Some(Joined { values, nans, range: None, sum: None });
-        }
-        let range = match found.min.zip(found.max) {
-            Some((min, max)) => Some((min.value.convert(kind)?, max.value.convert(kind)?)),
-            None => None,
-        };
-        let sum = match found.sum {
-            // Of a channel that was widened since.
-            Some(Sum::Integer(sum)) if kind.is_float() => Some(Sum::Float(sum as f64)),
-            Some(Sum::Float(sum)) if !sum.is_finite() => return None,
-            sum => sum,
-        };
-        Some(Joined { values, nans, range, sum })
     }
 }
 
@@ -239,6 +156,8 @@ pub struct PieceTotals {
 /// Work to be done in a segment, the next last.
 enum Work {
     Node(usize, usize),
+    /// Neighbouring blocks in a segment without pyramids.
+    Group(Vec<BlockRef>),
     Block(BlockRef),
 }
 
@@ -266,6 +185,19 @@ pub struct TotalsReader {
     pieces: BTreeMap<i128, PieceTotals>,
     /// Rows that were decoded.
     decoded_rows: u64,
+    /// What became of the blocks so far.
+    counts: BlockCounts,
+}
+
+/// What statistics of frames tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// They were added.
+    Added,
+    /// None of the frames is to be counted.
+    Passed,
+    /// Nothing: the values are needed.
+    No,
 }
 
 impl View {
@@ -295,6 +227,7 @@ impl View {
             open,
             pieces: BTreeMap::new(),
             decoded_rows: 0,
+            counts: BlockCounts::default(),
             stream,
             request,
         }
@@ -321,6 +254,7 @@ impl TotalsReader {
             };
             match work {
                 Work::Node(level, node) => self.take_node(level, node)?,
+                Work::Group(blocks) => self.take_group(&stream, blocks)?,
                 Work::Block(block) => self.take_block(&stream, &block)?,
             }
             if self.decoded_rows >= until {
@@ -351,6 +285,11 @@ impl TotalsReader {
         self.decoded_rows
     }
 
+    /// Returns what became of the blocks so far.
+    pub fn block_counts(&self) -> BlockCounts {
+        self.counts
+    }
+
     /// Returns the totals of the pieces that have any row, by their numbers, once [`TotalsReader::step`] returned false.
     pub fn finish(self) -> impl ExactSizeIterator<Item = (i128, PieceTotals)> {
         self.pieces.into_iter()
@@ -376,9 +315,7 @@ impl TotalsReader {
                 }
                 _ => {
                     pyramids.clear();
-                    let time = &self.request.time;
-                    let within = |block: &BlockRef| block.time.0 < time.end && block.time.1 >= time.start;
-                    blocks.into_iter().rev().filter(within).map(Work::Block).collect()
+                    self.work_of(blocks)
                 }
             };
             if !work.is_empty() {
@@ -386,6 +323,67 @@ impl TotalsReader {
             }
         }
         Ok(None)
+    }
+
+    /// Returns what is to be done with the blocks of a segment without pyramids, and counts those of which no values are
+    /// asked.
+    fn work_of(&mut self, mut blocks: Vec<BlockRef>) -> Vec<Work> {
+        if self.request.by_statistics && !self.channels.is_empty() {
+            // Always the same groups, whatever the time, since they are kept.
+            let is_asked = |group: &&[BlockRef]| group.iter().any(|block| !self.is_beside(block.time));
+            return blocks.chunks(GROUP).rev().filter(is_asked).map(|group| Work::Group(group.to_vec())).collect();
+        }
+        blocks.retain(|block| !self.is_beside(block.time));
+        if self.request.by_statistics {
+            // The directory knows the rows.
+            blocks.retain(|block| {
+                let Some(piece) = self.within(block.time) else { return true };
+                self.piece(piece).rows += u64::from(block.rows);
+                self.counts.by_statistics += 1;
+                false
+            });
+        }
+        blocks.into_iter().rev().map(Work::Block).collect()
+    }
+
+    /// Reports whether all these times lie beside those that are requested.
+    fn is_beside(&self, (first, last): (i64, i64)) -> bool {
+        first >= self.request.time.end || last < self.request.time.start
+    }
+
+    /// Adds neighbouring blocks, or leaves them to be done one by one.
+    fn take_group(&mut self, stream: &StreamView, blocks: Vec<BlockRef>) -> Result<(), ScanError> {
+        let Some(segment) = self.current.as_ref().map(|current| current.segment.clone()) else { return Ok(()) };
+        let shared = self.view.shared().clone();
+        let times = blocks.iter().map(|block| block.time).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let piece = times.and_then(|times| self.within(times));
+        let is_sealed = segment.state.lock().sealed && blocks.len() == GROUP;
+        if is_sealed && self.asks_statistics(piece) {
+            let mut found = Vec::with_capacity(self.channels.len());
+            for of in self.channels.iter().zip(&self.kinds) {
+                let Some(joined) = groups::joined((stream, &segment), &blocks, (*of.0, *of.1), &shared)? else { break };
+                found.push(joined);
+            }
+            if found.len() == self.channels.len() {
+                let (rows, count) = (blocks.iter().map(|block| u64::from(block.rows)).sum(), blocks.len() as u64);
+                let found: Vec<&Joined> = found.iter().map(|joined| &**joined).collect();
+                let taken = self.take_joined(piece, rows, &found);
+                match taken {
+                    Taken::Added => self.counts.by_statistics += count,
+                    Taken::Passed => self.counts.passed += count,
+                    Taken::No => {}
+                }
+                if taken != Taken::No {
+                    return Ok(());
+                }
+            }
+        }
+        let each: Vec<Work> =
+            blocks.into_iter().rev().filter(|block| !self.is_beside(block.time)).map(Work::Block).collect();
+        if let Some(current) = &mut self.current {
+            current.work.extend(each);
+        }
+        Ok(())
     }
 
     /// Returns the number of the piece that contains a time.
@@ -412,11 +410,18 @@ impl TotalsReader {
     }
 
     /// Takes `rows` frames by their statistics: adds them to the piece that contains all, or passes them over if none is
-    /// to be counted. Returns false if their values are needed.
-    fn take_statistics(&mut self, piece: Option<i128>, rows: u64, found: &[ColumnStatistics]) -> bool {
+    /// to be counted.
+    fn take_statistics(&mut self, piece: Option<i128>, rows: u64, found: &[ColumnStatistics]) -> Taken {
         let joined: Option<Vec<Joined>> =
             found.iter().zip(&self.kinds).map(|(found, kind)| Joined::of(found, *kind)).collect();
-        let Some(joined) = joined else { return false };
+        match joined {
+            Some(joined) => self.take_joined(piece, rows, &joined.iter().collect::<Vec<_>>()),
+            None => Taken::No,
+        }
+    }
+
+    /// Takes `rows` frames as [`TotalsReader::take_statistics`] does.
+    fn take_joined(&mut self, piece: Option<i128>, rows: u64, joined: &[&Joined]) -> Taken {
         let (columns, conditions) = joined.split_at(self.request.columns.len());
         let fulfilled = self
             .request
@@ -425,14 +430,14 @@ impl TotalsReader {
             .zip(conditions)
             .map(|(condition, of)| condition.of_statistics(rows, (of.values, of.nans), of.range.as_ref()));
         match (fulfilled.fold(Fulfilled::All, Fulfilled::and), piece) {
-            (Fulfilled::None, _) => true,
+            (Fulfilled::None, _) => Taken::Passed,
             (Fulfilled::All, Some(piece)) => {
                 let totals = self.piece(piece);
                 totals.rows += rows;
                 totals.columns.iter_mut().zip(columns).for_each(|(totals, joined)| totals.join(joined));
-                true
+                Taken::Added
             }
-            _ => false,
+            _ => Taken::No,
         }
     }
 
@@ -448,7 +453,7 @@ impl TotalsReader {
         let Some(first) = current.pyramids.first() else { return Ok(()) };
         let blocks = first.blocks_of(level, node);
         let Some(time) = first.time_of(&blocks) else { return Ok(()) };
-        if time.0 >= self.request.time.end || time.1 < self.request.time.start {
+        if self.is_beside(time) {
             return Ok(());
         }
         let piece = self.within(time);
@@ -461,8 +466,17 @@ impl TotalsReader {
                 found.push(node.statistics.clone());
             }
             let rows = current.pyramids[0].blocks[blocks.clone()].iter().map(|block| u64::from(block.rows)).sum();
-            if found.len() == current.pyramids.len() && self.take_statistics(piece, rows, &found) {
-                return Ok(());
+            if found.len() == current.pyramids.len() {
+                let count = blocks.len() as u64;
+                let taken = self.take_statistics(piece, rows, &found);
+                match taken {
+                    Taken::Added => self.counts.by_pyramid += count,
+                    Taken::Passed => self.counts.passed += count,
+                    Taken::No => {}
+                }
+                if taken != Taken::No {
+                    return Ok(());
+                }
             }
         }
         let Some(current) = &mut self.current else { return Ok(()) };
@@ -490,12 +504,17 @@ impl TotalsReader {
                     each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
                 })?,
             };
-            if let Some(found) = found
-                && self.take_statistics(piece, block.rows.into(), &found)
-            {
+            let taken = found.map_or(Taken::No, |found| self.take_statistics(piece, block.rows.into(), &found));
+            match taken {
+                Taken::Added => self.counts.by_statistics += 1,
+                Taken::Passed => self.counts.passed += 1,
+                Taken::No => {}
+            }
+            if taken != Taken::No {
                 return Ok(());
             }
         }
+        self.counts.read += 1;
         let batch = stream.read(&segment, block, &self.channels, &shared)?;
         self.add(&batch);
         Ok(())
@@ -504,27 +523,36 @@ impl TotalsReader {
     /// Adds the rows of a batch that are to be counted, adjacent ones of one piece together.
     fn add(&mut self, batch: &Batch) {
         self.decoded_rows += batch.len() as u64;
-        let time = self.request.time.clone();
+        let times = batch.time_values();
+        let (wanted, ascends) = (self.request.time.clone(), times.is_sorted());
         let (columns, conditions) = batch.columns.split_at(self.request.columns.len().min(batch.columns.len()));
-        let mut keep: Vec<bool> = (0..batch.len()).map(|row| time.contains(&batch.time(row))).collect();
-        self.request.conditions.iter().zip(conditions).for_each(|(condition, of)| condition.of_cells(of, &mut keep));
-        let all = keep.iter().all(|keep| *keep);
-        let mut row = 0;
-        while row < batch.len() {
-            let piece = self.piece_of(batch.time(row));
-            let times = self.times_of(piece);
-            let is_other = |at: &usize| !times.contains(&batch.time(*at));
-            let end = (row + 1..batch.len()).find(is_other).unwrap_or(batch.len());
-            let (rows, start) = (row..end, row);
-            row = end;
-            let kept = match all {
-                true => rows.len(),
-                false => keep[rows.clone()].iter().filter(|keep| **keep).count(),
+        // Times in order need not be looked at one by one.
+        let span = match ascends {
+            true => times.partition_point(|t| *t < wanted.start)..times.partition_point(|t| *t < wanted.end),
+            false => 0..times.len(),
+        };
+        let keep = (!ascends || !conditions.is_empty()).then(|| {
+            let mut keep: Vec<bool> = times.iter().map(|time| wanted.contains(time)).collect();
+            let each = self.request.conditions.iter().zip(conditions);
+            each.for_each(|(condition, of)| condition.of_cells(of, &mut keep));
+            keep
+        });
+        let mut row = span.start;
+        while row < span.end {
+            let piece = self.piece_of(times[row]);
+            let of_piece = self.times_of(piece);
+            let end = match ascends {
+                true => row + times[row..span.end].partition_point(|time| *time <= *of_piece.end()),
+                false => (row + 1..span.end).find(|at| !of_piece.contains(&times[*at])).unwrap_or(span.end),
             };
+            let rows = row..end;
+            row = end;
+            let keep = keep.as_ref().map(|keep| &keep[rows.clone()]);
+            let kept = keep.map_or(rows.len(), |keep| keep.iter().filter(|keep| **keep).count());
             if kept == 0 {
                 continue;
             }
-            let keep = (kept < rows.len()).then(|| &keep[start..end]);
+            let keep = keep.filter(|_| kept < rows.len());
             let totals = self.piece(piece);
             totals.rows += kept as u64;
             totals.columns.iter_mut().zip(columns).for_each(|(totals, column)| totals.add(column, rows.clone(), keep));

@@ -5,13 +5,17 @@
 use std::ops::Range;
 
 use crate::codec::stats::{Integral, Sample};
+use crate::model::batch::ColumnValues;
 use crate::model::large_sum::{LargeSum, on_way};
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Interpolation, StreamId};
 use crate::model::value::Value;
+use crate::read::fold::{first_row_with, fold};
 use crate::read::intervals::between;
-use crate::read::points::{Point, PointOrBlock, Points};
+use crate::read::points::{BlockOfPoints, Point, Points, RunOrBlock};
+use crate::read::sample_run::{Numbers, SampleRun};
 use crate::read::state::OwnedValue;
+use crate::read::totals::EqualPieces;
 use crate::read::view::View;
 
 /// Time-weighted values of a channel over a span.
@@ -32,6 +36,10 @@ pub struct Weight {
 }
 
 impl Weight {
+    fn none() -> Weight {
+        Weight { count: 0, min: None, max: None, integral: Integral { value_ns: 0.0, known_ns: 0 } }
+    }
+
     /// Returns the mean over the time for which the value is known, or `None` if the integral is too large for a
     /// number.
     pub fn time_mean(&self) -> Option<f64> {
@@ -40,10 +48,26 @@ impl Weight {
     }
 }
 
-/// Accumulator of a [`Weight`].
+/// Pieces of time that follow one another.
+#[derive(Clone, Debug)]
+pub struct WeighedPieces {
+    /// Span that is covered, nanoseconds since 1970 UTC.
+    pub time: Range<i64>,
+    /// Length of a piece in nanoseconds, at least 1; the last one ends with `time` at the latest.
+    pub width_ns: u64,
+}
+
+/// Numbers whose products with durations are added at a time.
+const BUFFERED: usize = 256;
+
+/// Accumulator of the weights of pieces, one after the other.
 struct Scale {
-    span: Range<i64>,
+    pieces: WeighedPieces,
     linear: bool,
+    /// Weights of the pieces before.
+    done: Vec<Weight>,
+    /// Piece being weighed.
+    span: Range<i64>,
     weight: Weight,
     /// Integral so far.
     sum: LargeSum,
@@ -58,32 +82,58 @@ impl View {
     /// # Errors
     /// As for a scan.
     pub fn weigh(&self, stream: StreamId, column: ChannelIndex, time: Range<i64>) -> Result<Weight, ScanError> {
-        let integral = Integral { value_ns: 0.0, known_ns: 0 };
-        let weight = Weight { count: 0, min: None, max: None, integral };
-        if time.is_empty() {
-            return Ok(weight);
+        let width_ns = time.end.abs_diff(time.start).max(1);
+        let one = self.weigh_pieces(stream, column, WeighedPieces { time, width_ns })?;
+        Ok(one.into_iter().next().unwrap_or_else(Weight::none))
+    }
+
+    /// Computes the time-weighted values of a channel over each of some pieces of time, as [`View::weigh`] does. What
+    /// lies across several pieces is read once.
+    ///
+    /// # Errors
+    /// As for a scan.
+    ///
+    /// # Panics
+    /// If there are more than 2^20 pieces.
+    pub fn weigh_pieces(
+        &self,
+        stream: StreamId,
+        column: ChannelIndex,
+        pieces: WeighedPieces,
+    ) -> Result<Vec<Weight>, ScanError> {
+        let time = pieces.time.clone();
+        let width_ns = pieces.width_ns.max(1);
+        let count = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width_ns) };
+        assert!(count <= 1 << 20, "{count} pieces");
+        let count = count as usize;
+        if count == 0 {
+            return Ok(Vec::new());
         }
-        let Some(mut points) = Points::new(self, stream, column, time.clone())? else { return Ok(weight) };
+        let none = || vec![Weight::none(); count];
+        let Some(mut points) = Points::new(self, stream, column, time.clone())? else { return Ok(none()) };
         let linear = points.channel().interpolation == Interpolation::Linear;
         let kind = points.channel().channel_type;
-        points.whole_blocks(time.clone());
-        let mut scale = Scale { span: time, linear, weight, sum: LargeSum::default(), last: None };
-        loop {
-            match points.next()? {
-                Some(PointOrBlock::Point(point)) => {
-                    let done = point.time >= scale.span.end;
-                    scale.add(point);
-                    if done {
-                        break;
-                    }
-                }
-                Some(PointOrBlock::Block(statistics, gap)) => {
+        points.whole_blocks(time.clone(), EqualPieces { origin: time.start, width_ns });
+        let pieces = WeighedPieces { time, width_ns };
+        let mut scale = Scale {
+            span: pieces.piece_from(pieces.time.start),
+            linear,
+            done: Vec::with_capacity(count),
+            weight: Weight::none(),
+            sum: LargeSum::default(),
+            last: None,
+            pieces,
+        };
+        while scale.done.len() < count {
+            match points.next_run_or_block()? {
+                Some(RunOrBlock::Run(run)) => scale.add_run(&run),
+                Some(RunOrBlock::Block(BlockOfPoints(statistics, gap))) => {
                     let sample = |s: Option<Sample>| s.and_then(|s| Some((s.value.convert(kind)?, s.time)));
                     let point = |(value, time), gap| Point { time, row: 0, value: Some(OwnedValue::of(value)), gap };
                     let (Some(first), Some(last)) = (sample(statistics.first), sample(statistics.last)) else {
                         continue;
                     };
-                    scale.piece(&point(first, gap), false);
+                    scale.reach(&point(first, gap));
                     for extreme in [statistics.min, statistics.max] {
                         sample(extreme).into_iter().for_each(|(value, time)| scale.enclose(value, time));
                     }
@@ -95,22 +145,48 @@ impl View {
                     scale.last = Some(point(last, false));
                 }
                 None => {
-                    if let Some(to) = points.offered_to()? {
-                        scale.hold_to(to);
+                    let offered_to = points.offered_to()?;
+                    while scale.done.len() < count {
+                        offered_to.into_iter().for_each(|to| scale.hold_to(to));
+                        scale.end_piece();
                     }
-                    break;
                 }
             }
         }
-        scale.weight.integral.value_ns = scale.sum.value();
-        Ok(scale.weight)
+        Ok(scale.done)
+    }
+}
+
+impl WeighedPieces {
+    /// Returns the piece that begins at an instant.
+    fn piece_from(&self, start: i64) -> Range<i64> {
+        start..start.saturating_add_unsigned(self.width_ns).min(self.time.end)
     }
 }
 
 impl Scale {
+    /// Goes on to the next piece. After the last one it is empty.
+    fn end_piece(&mut self) {
+        let mut weight = std::mem::replace(&mut self.weight, Weight::none());
+        weight.integral.value_ns = std::mem::take(&mut self.sum).value();
+        self.done.push(weight);
+        self.span = self.pieces.piece_from(self.span.end);
+    }
+
+    /// Adds the time from the newest point to the next one, to all pieces that it reaches.
+    fn reach(&mut self, to: &Point) {
+        while !self.span.is_empty() {
+            self.piece(to);
+            if to.time < self.span.end {
+                break;
+            }
+            self.end_piece();
+        }
+    }
+
     /// Adds a point: the time since the one before, and its own value.
     fn add(&mut self, point: Point) {
-        self.piece(&point, true);
+        self.reach(&point);
         if self.span.contains(&point.time)
             && let Some(value) = &point.value
         {
@@ -122,15 +198,82 @@ impl Scale {
         self.last = Some(point);
     }
 
-    /// Adds the time from the newest point to the next one, as far as it lies in the span; with `edges`, also the
-    /// value read back at the end of the span.
-    fn piece(&mut self, to: &Point, edges: bool) {
+    /// Adds points that follow one another.
+    fn add_run(&mut self, run: &SampleRun) {
+        let Some(Numbers { times, values, rows }) = run.numbers() else {
+            for at in 0..run.len() {
+                if self.span.is_empty() {
+                    return;
+                }
+                self.add(run.point(at));
+            }
+            return;
+        };
+        let mut row = rows.start;
+        let gaps = run.gaps().iter().map(|at| rows.start + at).filter(|gap| *gap > rows.start);
+        for end in gaps.chain([rows.end]) {
+            // The first point after a gap, and the first in a piece, is connected with what was before.
+            while row < end && !self.span.is_empty() {
+                self.add(run.point(row - rows.start));
+                let of_piece = row..row + times[row..end].partition_point(|time| *time < self.span.end);
+                if of_piece.len() > 1 && times[row] >= self.span.start {
+                    if self.add_numbers(&times, values, of_piece.clone()) {
+                        self.last = Some(run.point(of_piece.end - 1 - rows.start));
+                    } else {
+                        of_piece.clone().skip(1).for_each(|at| self.add(run.point(at - rows.start)));
+                    }
+                    row = of_piece.end;
+                } else {
+                    row += 1;
+                }
+            }
+        }
+    }
+
+    /// Adds numbers that lie in the piece with all between them, but for the first of them, which was added. Returns
+    /// `false` if some are not finite.
+    fn add_numbers(&mut self, times: &[i64], values: &ColumnValues, rows: Range<usize>) -> bool {
+        let found = fold(values, rows.clone(), false);
+        let Some((min, max)) = found.range.filter(|_| found.finite() == found.values) else { return false };
+        for extreme in [min, max] {
+            let row = first_row_with(values, rows.clone(), extreme);
+            row.into_iter().for_each(|row| self.enclose(extreme, times[row]));
+        }
+        let (first, last) = (rows.start, rows.end - 1);
+        self.weight.count += (last - first) as u64;
+        self.weight.integral.known_ns += times[last].abs_diff(times[first]);
+        let times = times[rows.clone()].windows(2).map(|pair| pair[1].abs_diff(pair[0]) as f64);
+        match values {
+            ColumnValues::F64(values) => self.add_products(times, values[rows].iter().copied()),
+            values => self.add_products(times, rows.map(|row| values.value(row).as_f64().unwrap_or(f64::NAN))),
+        }
+        true
+    }
+
+    /// Adds the products of durations with the levels of values at their edges.
+    fn add_products(&mut self, durations: impl Iterator<Item = f64>, levels: impl Iterator<Item = f64> + Clone) {
+        let (mut numbers, mut weights, mut filled) = ([0.0; BUFFERED], [0.0; BUFFERED], 0);
+        let pairs = levels.clone().zip(levels.skip(1));
+        for ((a, b), duration) in pairs.zip(durations) {
+            numbers[filled] = if self.linear { a / 2.0 + b / 2.0 } else { a };
+            weights[filled] = duration;
+            filled += 1;
+            if filled == BUFFERED {
+                self.sum.add_products(&numbers, &weights);
+                filled = 0;
+            }
+        }
+        self.sum.add_products(&numbers[..filled], &weights[..filled]);
+    }
+
+    /// Adds the time from the newest point to the next one, as far as it lies in the piece.
+    fn piece(&mut self, to: &Point) {
         let Some(from) = self.last.take() else { return };
         let (start, end) = (from.time.max(self.span.start), to.time.min(self.span.end));
         let known = !to.gap && start < end;
         // The value that stands at the start of the span counts, though it was stored before.
         let at_start = from.time < self.span.start && to.time > self.span.start && known;
-        let at_end = edges && self.linear && known && to.time > self.span.end;
+        let at_end = self.linear && known && to.time > self.span.end;
         let value = |time: i64| match between(&from, to, time, self.linear) {
             Some(OwnedValue::Plain(value)) => Some(value),
             _ => None,

@@ -103,9 +103,24 @@ impl Bench {
                 value_ns += value.as_f64().expect("a number") * duration as f64;
                 known_ns += duration as u64;
             }
+            self.compare_pieces(what, &view, &span, random.u64(1..=span.end.abs_diff(span.start)));
             let span = span.start - T0..span.end - T0;
             assert_eq!(weight.known_ns, known_ns, "{what}: known in {span:?}");
             assert_eq!(weight.value_ns, value_ns, "{what}: integral of {span:?}");
+        }
+    }
+
+    /// Pieces that are weighed together are weighed as each by itself.
+    fn compare_pieces(&self, what: &str, view: &View, span: &std::ops::Range<i64>, width_ns: u64) {
+        let width_ns = width_ns.max(span.end.abs_diff(span.start).div_ceil(500));
+        let pieces = WeighedPieces { time: span.clone(), width_ns };
+        let together = view.weigh_pieces(self.stream, VALUE, pieces).expect("weighed");
+        assert_eq!(together.len() as u64, span.end.abs_diff(span.start).div_ceil(width_ns));
+        for (n, weight) in together.iter().enumerate() {
+            let start = span.start.saturating_add_unsigned(n as u64 * width_ns);
+            let piece = start..start.saturating_add_unsigned(width_ns).min(span.end);
+            let alone = view.weigh(self.stream, VALUE, piece.clone()).expect("weighed");
+            assert_eq!(*weight, alone, "{what}: {:?} of {width_ns}", piece.start - T0..piece.end - T0);
         }
     }
 

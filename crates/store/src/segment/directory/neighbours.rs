@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// Values by segment and place, up to a number of bytes. Eviction is random: a reader of many streams visits all
 /// places in turn, so the least recently used value would be the next one needed.
-pub(super) struct Neighbours<P, V> {
+pub(crate) struct Neighbours<P, V> {
     kept: Mutex<KeptNeighbours<P, V>>,
 }
 
@@ -40,13 +40,13 @@ impl<P, V> Default for Neighbours<P, V> {
 
 impl<P: Copy + Eq + Hash, V> Neighbours<P, V> {
     /// Returns the value kept for a place of a segment.
-    pub(super) fn get(&self, key: (u64, P)) -> Option<Arc<V>> {
+    pub(crate) fn get(&self, key: (u64, P)) -> Option<Arc<V>> {
         let kept = self.kept.lock();
         kept.values.get(*kept.places.get(&key)?).map(|kept| kept.value.clone())
     }
 
     /// Keeps a value, unless it is large.
-    pub(super) fn keep(&self, key: (u64, P), value: V, bytes: impl Fn(&V) -> usize) -> Arc<V> {
+    pub(crate) fn keep(&self, key: (u64, P), value: V, bytes: impl Fn(&V) -> usize) -> Arc<V> {
         let bytes = bytes(&value) + size_of::<NeighbourValue<P, V>>() + size_of::<(u64, P, usize)>();
         let value = Arc::new(value);
         let mut kept = self.kept.lock();

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::neighbours::Neighbours;
 use super::{BlockRef, Segment, SegmentIndex};
 use crate::block::mixed::MixedParts;
+use crate::codec::joined::Joined;
 use crate::disk::DiskFile;
 use crate::segment::LastBlocks;
 
@@ -16,6 +17,9 @@ use crate::segment::LastBlocks;
 const INDEX_ENTRIES_MAX: usize = 400_000;
 /// Max number of open files of sealed segments: far below the 1,024 that a process may have by default.
 const FILES_MAX: usize = 256;
+
+/// Stream, channel, code of the channel's type, and first row of neighbouring blocks.
+pub(crate) type GroupKey = (u32, u16, u8, u64);
 
 /// Sealed segments with an index in memory or an open file.
 #[derive(Default)]
@@ -30,6 +34,8 @@ pub(crate) struct Residents {
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Neighbours of streams read from long indices.
     pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
+    /// Statistics of neighbouring blocks in segments without pyramids.
+    pub(crate) groups: Neighbours<GroupKey, Joined>,
     /// Neighbouring parts of mixed blocks, by the block's position and the first of the parts.
     pub(super) parts: Neighbours<(u64, usize), MixedParts>,
 }
@@ -153,6 +159,7 @@ impl Residents {
         let is_gone = |id: u64| segments.iter().any(|segment| segment.id == id);
         self.stretches.forget(is_gone);
         self.parts.forget(is_gone);
+        self.groups.forget(is_gone);
     }
 }
 
