@@ -7,6 +7,7 @@ pub(crate) mod inlined;
 pub(crate) mod membership;
 pub(crate) mod multiplied;
 pub(crate) mod narrow;
+pub(crate) mod selective;
 pub(crate) mod serial;
 pub(crate) mod sorted;
 pub(crate) mod subquery;

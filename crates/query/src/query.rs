@@ -37,12 +37,14 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions;
 use crate::functions::large::LargeCalls;
 use crate::functions::operator::OperatorFunction;
+use crate::functions::part::PartFunction;
 use crate::functions::text::CheckCasts;
 use crate::functions::zero::{BothZeros, OneZeroInKeys};
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
 use crate::operators::membership::CheckMemberships;
+use crate::operators::selective::SelectiveScan;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
 use crate::operators::totalled::Totalled;
@@ -319,6 +321,8 @@ fn template(
         ScalarUDF::from(OfText::Regtype),
         ScalarUDF::from(OidOf::new()),
         ScalarUDF::from(OfText::QuoteLiteral),
+        ScalarUDF::from(PartFunction::DatePart),
+        ScalarUDF::from(PartFunction::Extract),
         ScalarUDF::from(OperatorFunction::TimeZone),
         ScalarUDF::from(OperatorFunction::Times),
         ScalarUDF::from(OperatorFunction::LikeEscape),
@@ -349,6 +353,7 @@ fn template(
     rules.push(Arc::new(SortedScan));
     if options.by_statistics {
         rules.push(Arc::new(Totalled));
+        rules.push(Arc::new(SelectiveScan));
     }
     rules.push(Arc::new(Cooperation));
     Ok(SessionStateBuilder::new_from_existing(state)

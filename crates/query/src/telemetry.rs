@@ -18,6 +18,7 @@ pub(crate) mod scan;
 mod series;
 mod spans;
 mod summary;
+mod threads;
 
 use std::fmt;
 use std::sync::Arc;

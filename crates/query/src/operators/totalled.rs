@@ -19,7 +19,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use strongback_store::{ChannelType, EqualPieces};
 
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, UTC};
@@ -98,12 +98,7 @@ fn totalled(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>>
         let Some(total) = total_of(of, &columns, &mut wanted.columns)? else { return Ok(None) };
         wanted.totals.push(total);
     }
-    let states_of = |partial: &AggregateExec| {
-        // As those of the partial aggregation, but in the partitions of the scan.
-        let partitioning = scan.properties().output_partitioning().clone();
-        let properties = PlanProperties::clone(partial.properties()).with_partitioning(partitioning);
-        scan.totals(wanted, (partial.schema(), Arc::new(properties)))
-    };
+    let states_of = |partial: &AggregateExec| scan.totals(wanted, (partial.schema(), partial.properties().clone()));
     match aggregate.mode() {
         AggregateMode::Partial => Ok(states_of(aggregate).map(|totals| Arc::new(totals) as Arc<dyn ExecutionPlan>)),
         AggregateMode::Single => {

@@ -149,7 +149,8 @@ impl DirectPlan {
         }
         let left = fetch.unwrap_or(usize::MAX);
         let most = skip.saturating_add(left);
-        let wanted = Wanted { columns: self.columns.clone(), time, order: self.order, most };
+        let wanted =
+            Wanted { columns: self.columns.clone(), time, order: self.order, most, conditions: Arc::default() };
         Ok(Some(DirectRows { merge: Merge::new(view.clone(), streams, wanted), skip, left }))
     }
 

@@ -36,6 +36,11 @@ pub(crate) fn conditions(predicate: &Arc<dyn PhysicalExpr>, columns: &[TableColu
     split_conjunction(predicate).into_iter().map(|part| condition(part, columns)).collect()
 }
 
+/// Returns those conditions that a predicate over these columns consists of, beside any others.
+pub(crate) fn conditions_among(predicate: &Arc<dyn PhysicalExpr>, columns: &[TableColumn]) -> Vec<ColumnCondition> {
+    split_conjunction(predicate).into_iter().filter_map(|part| condition(part, columns)).collect()
+}
+
 fn condition(part: &Arc<dyn PhysicalExpr>, columns: &[TableColumn]) -> Option<ColumnCondition> {
     if let Some(part) = part.downcast_ref::<IsNotNullExpr>() {
         let (column, _) = number_column(part.arg(), columns)?;

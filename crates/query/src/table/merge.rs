@@ -11,10 +11,13 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use strongback_store::{Batch, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream, View};
+use strongback_store::{
+    Batch, BlockCounts, Condition, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream, View,
+};
 
 use crate::error::QueryError;
 use crate::table::column::TableColumn;
+use crate::table::condition::ColumnCondition;
 use crate::table::{RowRanges, StoreTable};
 
 /// Minimum rows of a stream read at a time if few are requested of many streams.
@@ -52,6 +55,8 @@ pub(crate) struct Wanted {
     pub(crate) order: Option<TimeOrder>,
     /// Maximum rows that will be taken.
     pub(crate) most: usize,
+    /// Conditions that rows are wanted for. Rows that fulfil none may be returned.
+    pub(crate) conditions: Arc<[ColumnCondition]>,
 }
 
 /// Consecutive rows of a batch, in reading order.
@@ -91,6 +96,9 @@ pub(crate) trait Prepare {
     /// # Errors
     /// If the batch cannot be used.
     fn prepare(&self, from: StoredRows<'_>) -> Result<Self::Made, QueryError>;
+
+    /// Counts what became of blocks.
+    fn count(&self, _: BlockCounts) {}
 
     /// Returns the maximum rows of the batch to return at once, at least one.
     fn most(&self, made: &Self::Made) -> usize;
@@ -228,6 +236,14 @@ enum RowSource {
 }
 
 impl RowSource {
+    /// Returns what became of the blocks so far, if that is known.
+    fn block_counts(&self) -> BlockCounts {
+        match self {
+            RowSource::Stored(scanner) => scanner.block_counts(),
+            RowSource::Ordered(_) => BlockCounts::default(),
+        }
+    }
+
     /// Reads the next batches. Returns `None` at the end.
     fn read(&mut self) -> Result<Option<OrderedBatches>, QueryError> {
         match self {
@@ -272,10 +288,15 @@ impl<M> StreamHead<M> {
                     self.descending = wanted.order == Some(TimeOrder::Descending);
                     let (channels, positions) = StoreTable::channels_of(&wanted.columns, &self.stream, view);
                     self.positions = positions;
+                    let known = view.catalog().stream(self.stream.id).map_or(0, |s| s.layout.channels.len());
+                    let of_stream = |condition: &ColumnCondition| condition.of_stream(self.stream.id, known);
+                    let conditions: Option<Vec<Condition>> = wanted.conditions.iter().map(of_stream).collect();
+                    let Some(conditions) = conditions else { return Ok(false) };
                     none.insert(if wanted.order.is_none() || view.time_sorted(self.stream.id) {
                         let mut scan = Scan::all(self.stream.id, channels);
                         scan.time = wanted.time.clone();
                         scan.rows = rows;
+                        scan.conditions = conditions;
                         scan.newest_first = self.descending;
                         scan.batch_rows = batch_rows;
                         RowSource::Stored(Box::new(view.scan(scan)))
@@ -290,7 +311,10 @@ impl<M> StreamHead<M> {
                     })
                 }
             };
-            let Some(found) = source.read()? else { return Ok(false) };
+            let before = source.block_counts();
+            let found = source.read()?;
+            prepare.count(source.block_counts().since(&before));
+            let Some(found) = found else { return Ok(false) };
             self.runs = found.runs.into();
             self.batches.clear();
             for batch in found.batches {
@@ -402,7 +426,8 @@ mod tests {
 
     fn read(store: &Store, streams: &[Arc<Stream>], order: TimeOrder, most: usize) -> (Vec<i64>, Counted) {
         let columns = Arc::new(table_columns(streams));
-        let wanted = Wanted { columns: columns.clone(), time: i64::MIN..i64::MAX, order: Some(order), most };
+        let (columns_wanted, time) = (columns.clone(), i64::MIN..i64::MAX);
+        let wanted = Wanted { columns: columns_wanted, time, order: Some(order), most, conditions: Arc::default() };
         let mut merge = Merge::new(store.view(), streams.to_vec(), wanted);
         let (counted, mut times) = (Counted::default(), Vec::new());
         while times.len() < most

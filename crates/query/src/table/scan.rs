@@ -1,14 +1,16 @@
 //! The scan of a table for DataFusion: streams in parallel, or merged by time if the query sorts by it, so that a limit
 //! reads only the rows it returns.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::{SortOptions, interleave_record_batch};
+use datafusion::arrow::compute::{SortOptions, concat_batches, interleave_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column as ColumnExpr;
@@ -19,11 +21,12 @@ use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use strongback_store::{Clock, Stream, View};
+use strongback_store::{BlockCounts, Clock, Stream, View};
 
 use crate::error::QueryError;
 use crate::table::RowRanges;
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
+use crate::table::condition::ColumnCondition;
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
 use crate::table::totals::{TotalsScan, WantedTotals};
 
@@ -38,6 +41,12 @@ const PIECES_MAX: i128 = 1 << 20;
 /// Batches between two yields to the runtime, so that a scan can always be cancelled.
 const BATCHES_BETWEEN_YIELDS: usize = 8;
 
+/// Rows of a scan from which on they are divided among partitions.
+const DIVIDED_ROWS_MIN: u64 = 1 << 16;
+
+/// Streams of each of which a row is read in one step.
+const EDGES_AT_A_TIME: usize = 64;
+
 /// Rows of the first merged batch, which may suffice. Each later batch has twice as many, up to the maximum.
 const MERGED_ROWS_FIRST: usize = 64;
 /// Maximum rows of a merged batch.
@@ -47,7 +56,10 @@ const MERGED_ROWS_MAX: usize = 4_096;
 #[derive(Clone)]
 pub(crate) struct StoreScan {
     view: View,
+    /// Streams of each partition, or of each group of `parts` partitions.
     partitions: Vec<Vec<Arc<Stream>>>,
+    /// Partitions among which the rows of each stream are divided, one after the other.
+    parts: usize,
     time: Range<i64>,
     columns: Arc<Vec<TableColumn>>,
     schema: SchemaRef,
@@ -55,6 +67,10 @@ pub(crate) struct StoreScan {
     order: Option<TimeOrder>,
     /// Rows of each stream; `None` for all.
     rows: Option<Arc<RowRanges>>,
+    /// Conditions that rows are wanted for, by a filter above.
+    conditions: Arc<[ColumnCondition]>,
+    /// Order by `time` of whose rows only the first of each stream is wanted.
+    edge: Option<TimeOrder>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -80,14 +96,40 @@ impl StoreScan {
         };
         let properties = properties(&schema, orders, partitions.len());
         let metrics = ExecutionPlanMetricsSet::new();
-        StoreScan { view, partitions, time, columns, schema, order: None, rows: None, fetch, properties, metrics }
+        StoreScan {
+            view,
+            partitions,
+            parts: 1,
+            time,
+            columns,
+            schema,
+            order: None,
+            rows: None,
+            conditions: Arc::default(),
+            edge: None,
+            fetch,
+            properties,
+            metrics,
+        }
+    }
+
+    /// Returns the same scan without blocks in which, by their statistics, no row fulfils all conditions.
+    pub(crate) fn for_conditions(&self, conditions: Vec<ColumnCondition>) -> StoreScan {
+        StoreScan { conditions: conditions.into(), ..self.clone() }
+    }
+
+    /// Returns the same scan with only the first row of each stream in an order, unless it does not read all rows.
+    pub(crate) fn edges(&self, edge: TimeOrder) -> Option<StoreScan> {
+        let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none();
+        let properties = properties(&self.schema, Vec::new(), self.partitions.len());
+        reads_all.then(|| StoreScan { parts: 1, edge: Some(edge), properties, ..self.clone() })
     }
 
     /// Returns the same scan of some rows only, as one partition in the order of streams and rows.
     pub(crate) fn within(self, rows: Arc<RowRanges>) -> StoreScan {
         let partitions = vec![self.streams().cloned().collect()];
         let properties = properties(&self.schema, Vec::new(), 1);
-        StoreScan { partitions, rows: Some(rows), properties, ..self }
+        StoreScan { partitions, parts: 1, rows: Some(rows), properties, ..self }
     }
 
     /// Returns the same scan as one partition in an order, with at most `fetch` rows, or `None` if that requires a
@@ -99,18 +141,30 @@ impl StoreScan {
         // inputs.
         let is_handed_down = self.partitions.len() > 1 && self.fetch == fetch;
         let has_limit = self.fetch.is_some() && !is_handed_down;
-        if has_limit || self.rows.is_some() || !follows_time(column, self.streams()) {
+        if has_limit || self.rows.is_some() || self.edge.is_some() || !follows_time(column, self.streams()) {
             return None;
         }
         let merged = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };
         let orders = LexOrdering::new([key.clone()]).into_iter().collect();
         Some(StoreScan {
             partitions: vec![self.streams().cloned().collect()],
+            parts: 1,
             order: Some(merged),
             fetch,
             properties: properties(&self.schema, orders, 1),
             ..self.clone()
         })
+    }
+
+    /// Returns the rows of streams that one of the parts reads.
+    fn rows_of_part(&self, streams: &[Arc<Stream>], part: u64) -> Arc<RowRanges> {
+        let each = streams.iter().map(|stream| {
+            let rows = self.view.next_row(stream.id);
+            let bound = |part: u64| (u128::from(rows) * u128::from(part) / self.parts as u128) as u64;
+            let end = if part + 1 == self.parts as u64 { u64::MAX } else { bound(part + 1) };
+            (stream.id, bound(part)..end)
+        });
+        Arc::new(each.collect())
     }
 
     fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
@@ -122,8 +176,8 @@ impl StoreScan {
         &self.columns
     }
 
-    /// Returns totals of its rows in the place of a partial aggregation with this schema and these properties, or `None`
-    /// if it does not read all rows, or if pieces hold so few that statistics do not help.
+    /// Returns totals of its rows in the place of a partial aggregation with this schema and these properties, except for
+    /// their partitions, or `None` if it does not read all rows, or if pieces hold so few that statistics do not help.
     pub(crate) fn totals(&self, wanted: WantedTotals, of: (SchemaRef, Arc<PlanProperties>)) -> Option<TotalsScan> {
         let has_few = |stream: &Arc<Stream>| {
             wanted.pieces.is_none_or(|pieces| {
@@ -136,15 +190,21 @@ impl StoreScan {
         };
         // Totals come stream by stream.
         let is_merged = self.order.is_some() && self.partitions.iter().any(|streams| streams.len() > 1);
-        let reads_all = self.fetch.is_none() && self.rows.is_none();
+        let reads_all = self.fetch.is_none() && self.rows.is_none() && self.edge.is_none();
+        // Each stream is totalled as a whole.
+        let of = (of.0, Arc::new(PlanProperties::clone(&of.1).with_partitioning(unknown(self.partitions.len()))));
         let is_better = reads_all && !is_merged && self.streams().all(has_few);
         is_better.then(|| TotalsScan::new(self.view.clone(), self.partitions.clone(), self.time.clone(), wanted, of))
     }
 }
 
+fn unknown(partitions: usize) -> Partitioning {
+    Partitioning::UnknownPartitioning(partitions)
+}
+
 fn properties(schema: &SchemaRef, orders: Vec<LexOrdering>, partitions: usize) -> Arc<PlanProperties> {
     let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), orders);
-    let partitioning = Partitioning::UnknownPartitioning(partitions);
+    let partitioning = unknown(partitions);
     let properties = PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded);
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
@@ -186,13 +246,21 @@ impl fmt::Debug for StoreScan {
 
 impl DisplayAs for StoreScan {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StoreScan: streams={}, partitions={}", self.streams().count(), self.partitions.len())?;
+        write!(f, "StoreScan: streams={}, partitions={}", self.streams().count(), self.partitions.len() * self.parts)?;
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
         write!(f, ", columns=[{}]", names.join(", "))?;
         match self.order {
             None => {}
             Some(TimeOrder::Ascending) => write!(f, ", merged by time")?,
             Some(TimeOrder::Descending) => write!(f, ", merged by time, newest first")?,
+        }
+        match self.edge {
+            None => {}
+            Some(TimeOrder::Ascending) => write!(f, ", oldest row of each stream")?,
+            Some(TimeOrder::Descending) => write!(f, ", newest row of each stream")?,
+        }
+        if !self.conditions.is_empty() {
+            write!(f, ", conditions={}", self.conditions.len())?;
         }
         if let Some(fetch) = self.fetch {
             write!(f, ", fetch={fetch}")?;
@@ -225,23 +293,51 @@ impl ExecutionPlan for StoreScan {
         Ok(self)
     }
 
+    fn repartitioned(&self, partitions: usize, _: &ConfigOptions) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let parts = partitions / self.partitions.len().max(1);
+        let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none() && self.edge.is_none();
+        let rows: u64 = self.streams().map(|stream| self.view.next_row(stream.id)).sum();
+        if parts < 2 || self.parts > 1 || !reads_all || rows < DIVIDED_ROWS_MIN {
+            return Ok(None);
+        }
+        let partitions = unknown(self.partitions.len() * parts);
+        let properties = Arc::new(PlanProperties::clone(&self.properties).with_partitioning(partitions));
+        Ok(Some(Arc::new(StoreScan { parts, properties, ..self.clone() })))
+    }
+
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let streams = self.partitions.get(partition).cloned().unwrap_or_default();
+        let streams = self.partitions.get(partition / self.parts).cloned().unwrap_or_default();
+        let rows = match self.parts {
+            1 => self.rows.clone(),
+            _ => Some(self.rows_of_part(&streams, (partition % self.parts) as u64)),
+        };
         let wanted = Wanted {
             columns: self.columns.clone(),
             time: self.time.clone(),
-            order: self.order,
-            most: self.fetch.unwrap_or(usize::MAX),
+            order: self.edge.or(self.order),
+            most: if self.edge.is_some() { 1 } else { self.fetch.unwrap_or(usize::MAX) },
+            conditions: self.conditions.clone(),
         };
-        let rows = Batches {
+        let counter = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
+        let mut batches = Batches {
             schema: self.schema.clone(),
             ordered: self.order.is_some(),
             rows: wanted.most.clamp(1, MERGED_ROWS_FIRST),
             made: 0,
-            read: MetricBuilder::new(&self.metrics).counter("rows_read", partition),
-            merge: Merge::new(self.view.clone(), streams, wanted).within(self.rows.clone()),
+            counters: Counters {
+                rows_read: counter("rows_read"),
+                blocks_read: counter("blocks_read"),
+                blocks_passed: counter("blocks_passed"),
+            },
+            each: VecDeque::new(),
+            merge: Merge::new(self.view.clone(), Vec::new(), wanted.clone()),
         };
-        let batches = futures::stream::unfold((rows, 0), |(mut rows, seen)| async move {
+        let merge = |streams| Merge::new(self.view.clone(), streams, wanted.clone()).within(rows.clone());
+        match self.edge {
+            None => batches.merge = merge(streams),
+            Some(_) => batches.each = streams.into_iter().map(|stream| merge(vec![stream])).collect(),
+        }
+        let batches = futures::stream::unfold((batches, 0), |(mut rows, seen)| async move {
             if seen % BATCHES_BETWEEN_YIELDS == BATCHES_BETWEEN_YIELDS - 1 {
                 tokio::task::yield_now().await;
             }
@@ -280,8 +376,16 @@ struct Batches {
     rows: usize,
     /// Merged batches so far.
     made: u64,
-    /// Rows read from the store.
-    read: Count,
+    /// Streams of each of which one row is wanted.
+    each: VecDeque<Merge<MergedBatch>>,
+    counters: Counters,
+}
+
+/// What is read of the store.
+struct Counters {
+    rows_read: Count,
+    blocks_read: Count,
+    blocks_passed: Count,
 }
 
 /// A batch of a stream, with the merged batch that last included it and its index there.
@@ -292,15 +396,20 @@ struct MergedBatch {
 
 struct ToRecordBatch<'a> {
     schema: &'a SchemaRef,
-    read: &'a Count,
+    counters: &'a Counters,
 }
 
 impl Prepare for ToRecordBatch<'_> {
     type Made = MergedBatch;
 
     fn prepare(&self, from: StoredRows<'_>) -> Result<MergedBatch, QueryError> {
-        self.read.add(from.batch.len());
+        self.counters.rows_read.add(from.batch.len());
         Ok(MergedBatch { batch: record_batch(self.schema, from)?, place: None })
+    }
+
+    fn count(&self, blocks: BlockCounts) {
+        self.counters.blocks_read.add(blocks.read as usize);
+        self.counters.blocks_passed.add(blocks.passed as usize);
     }
 
     fn most(&self, _: &MergedBatch) -> usize {
@@ -310,7 +419,20 @@ impl Prepare for ToRecordBatch<'_> {
 
 impl Batches {
     fn next(&mut self) -> Result<Option<RecordBatch>, QueryError> {
-        let prepare = ToRecordBatch { schema: &self.schema, read: &self.read };
+        let prepare = ToRecordBatch { schema: &self.schema, counters: &self.counters };
+        if !self.each.is_empty() {
+            let mut rows: Vec<RecordBatch> = Vec::new();
+            while rows.len() < EDGES_AT_A_TIME
+                && let Some(mut merge) = self.each.pop_front()
+            {
+                if let Some((head, run)) = merge.next(&prepare, 1)?
+                    && let Some(from) = head.made()
+                {
+                    rows.extend(run.each().map(|row| from.batch.slice(row, 1)));
+                }
+            }
+            return Ok(Some(concat_batches(&self.schema, &rows).map_err(DataFusionError::from)?));
+        }
         if !self.ordered {
             // A run is a whole batch, without a limit.
             let Some((head, _)) = self.merge.next(&prepare, usize::MAX)? else { return Ok(None) };

@@ -20,7 +20,8 @@ use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricB
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use strongback_store::{
-    ChannelIndex, ChannelType, EqualPieces, PieceTotals, Stream, Totals, TotalsReader, TotalsRequest, Value, View,
+    BlockCounts, ChannelIndex, ChannelType, EqualPieces, PieceTotals, Stream, Totals, TotalsReader, TotalsRequest,
+    Value, View,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -154,7 +155,7 @@ impl ExecutionPlan for TotalsScan {
             schema: self.schema.clone(),
             under_way: None,
             memory: MemoryConsumer::new("TotalsScan").register(context.memory_pool()),
-            decoded: MetricBuilder::new(&self.metrics).counter("rows_decoded", partition),
+            counters: Counters::new(&self.metrics, partition),
         };
         let batches = futures::stream::unfold(work, |mut work| async move {
             loop {
@@ -184,7 +185,37 @@ struct Work {
     schema: SchemaRef,
     under_way: Option<UnderWay>,
     memory: MemoryReservation,
-    decoded: Count,
+    counters: Counters,
+}
+
+/// What is read of the store, for `explain analyze`.
+struct Counters {
+    rows_decoded: Count,
+    blocks_read: Count,
+    blocks_by_statistics: Count,
+    blocks_by_pyramid: Count,
+    blocks_passed: Count,
+}
+
+impl Counters {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Counters {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        Counters {
+            rows_decoded: counter("rows_decoded"),
+            blocks_read: counter("blocks_read"),
+            blocks_by_statistics: counter("blocks_by_statistics"),
+            blocks_by_pyramid: counter("blocks_by_pyramid"),
+            blocks_passed: counter("blocks_passed"),
+        }
+    }
+
+    fn add(&self, rows: u64, blocks: BlockCounts) {
+        self.rows_decoded.add(rows as usize);
+        self.blocks_read.add(blocks.read as usize);
+        self.blocks_by_statistics.add(blocks.by_statistics as usize);
+        self.blocks_by_pyramid.add(blocks.by_pyramid as usize);
+        self.blocks_passed.add(blocks.passed as usize);
+    }
 }
 
 /// The stream whose totals are computed or returned.
@@ -211,9 +242,9 @@ impl Work {
         let Some(mut under_way) = self.under_way.take().or_else(|| self.begin()) else { return Ok(Step::Done) };
         match under_way.state {
             State::Reading(mut reader) => {
-                let before = reader.decoded_rows();
+                let (rows, blocks) = (reader.decoded_rows(), reader.block_counts());
                 let more = reader.step()?;
-                self.decoded.add((reader.decoded_rows() - before) as usize);
+                self.counters.add(reader.decoded_rows() - rows, reader.block_counts().since(&blocks));
                 // Pieces with their totals, the tree that holds them, and the arrays made of them.
                 let each = size_of::<PieceTotals>() + 2 * size_of::<Totals>() * self.wanted.columns.len() + 64;
                 let bytes = reader.piece_count() * each;

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, new_null_array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
-use strongback_store::{Bucket, ChannelType, Column, Neighbours, Pieces, Reduction, SampleCursor, Value, View, Weight};
+use strongback_store::{
+    Bucket, ChannelIndex, ChannelType, Column, Neighbours, Pieces, Reduced, Reduction, SampleCursor, Value, View,
+    WeighedPieces, Weight,
+};
 
 use crate::error::{QueryError, sqlstate};
 use crate::system::SystemRows;
@@ -16,6 +19,7 @@ use crate::table::column::{arrow_type, changed, channel_array, timestamp_type};
 use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, must_be_written};
 use crate::telemetry::number::{Instants, finite, line, number_of, seconds};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
+use crate::telemetry::threads::{on_threads, threads};
 
 /// Maximum instants of a grid.
 const INSTANTS_MAX: u64 = 100_000_000;
@@ -23,6 +27,8 @@ const INSTANTS_MAX: u64 = 100_000_000;
 const INSTANTS_PER_CHECK: usize = 256;
 /// Rows of a stream in a step beyond which each instant is looked up by itself.
 const ROWS_APART: u64 = 1 << 15;
+/// Rows of a stream from which on pieces of time are divided among threads.
+const DIVIDED_ROWS_MIN: u64 = 1 << 17;
 /// Rows of a stream that are aggregated at a time.
 const ROWS_AT_A_TIME: u64 = 1 << 21;
 
@@ -243,6 +249,16 @@ struct RunGrid {
     channels: Vec<Option<ChosenChannel>>,
 }
 
+impl RunGrid {
+    /// Returns the span from the first of some instants to the end of the piece of the last.
+    fn span_of(&self, times: &[i64]) -> Range<i64> {
+        match (times.first(), times.last()) {
+            (Some(first), Some(last)) => *first..self.instants.piece(*last).end,
+            _ => 0..0,
+        }
+    }
+}
+
 struct GridReader {
     opening: Opening,
     schema: SchemaRef,
@@ -268,8 +284,13 @@ impl GridReader {
     }
 }
 
+/// Returns how many pieces of time, each with so many rows, are aggregated in one step.
+pub(crate) fn pieces_at_a_time(rows: u64) -> u64 {
+    (ROWS_AT_A_TIME / rows.max(1)).max(1)
+}
+
 /// Returns the rows of a channel's stream in a span of this length, as far as they are spread evenly.
-fn rows_within(view: &View, channel: &ChosenChannel, length_ns: u64) -> u64 {
+pub(crate) fn rows_within(view: &View, channel: &ChosenChannel, length_ns: u64) -> u64 {
     let Some((first, last)) = view.time_range(channel.stream.id) else { return 0 };
     let share = length_ns as f64 / (last.abs_diff(first) as f64).max(1.0);
     (view.next_row(channel.stream.id) as f64 * share) as u64
@@ -286,7 +307,7 @@ impl Reader for GridReader {
         }
         let mut rows = (total - self.next).min(self.opening.batch_rows as u64);
         if !self.rule.method.is_at_instants() {
-            rows = rows.min(ROWS_AT_A_TIME / self.rows_per_step(grid).max(1)).max(1);
+            rows = rows.min(pieces_at_a_time(self.rows_per_step(grid)));
         }
         let times: Vec<i64> = (self.next..self.next + rows).map(|at| grid.instants.at(at)).collect();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
@@ -299,23 +320,73 @@ impl Reader for GridReader {
         if self.cursors.is_empty() {
             self.cursors.resize_with(grid.channels.len(), || None);
         }
-        for (channel, cursor) in grid.channels.iter().zip(&mut self.cursors) {
-            let at = columns.len();
-            let kind = self.schema.field(at).data_type();
-            columns.push(match channel {
-                Some(channel) if self.opening.wanted[at] => {
-                    let column = GridColumn { opening: &self.opening, channel, kind, rule: self.rule, grid };
-                    match self.rule.method {
-                        method if method.is_at_instants() => column.at_instants(cursor, &times)?,
-                        Method::TimeMean | Method::Integral => column.weighed(&times)?,
-                        _ => column.aggregated(&times)?,
+        let fixed = columns.len();
+        let column = |at: usize| {
+            let channel = grid.channels[at].as_ref().filter(|_| self.opening.wanted[fixed + at])?;
+            let kind = self.schema.field(fixed + at).data_type();
+            Some(GridColumn { opening: &self.opening, channel, kind, rule: self.rule, grid })
+        };
+        let wanted: Vec<(usize, GridColumn<'_>)> =
+            (0..grid.channels.len()).filter_map(|at| Some((at, column(at)?))).collect();
+        let of_channels = grid.channels.iter().zip(fixed..);
+        columns.extend(of_channels.map(|(_, at)| new_null_array(self.schema.field(at).data_type(), times.len())));
+        match self.rule.method {
+            method if method.is_at_instants() => {
+                let cursors = wanted.iter().map(|(at, _)| self.cursors[*at].take()).collect::<Vec<_>>();
+                let read = on_threads(wanted.iter().zip(cursors), |((_, column), mut cursor)| {
+                    let array = column.at_instants(&mut cursor, &times)?;
+                    Ok((array, cursor))
+                })?;
+                for ((at, _), (array, cursor)) in wanted.iter().zip(read) {
+                    (columns[fixed + at], self.cursors[*at]) = (array, cursor);
+                }
+            }
+            Method::TimeMean | Method::Integral => {
+                let read = on_threads(&wanted, |(_, column)| column.weighed(&times))?;
+                for ((at, _), array) in wanted.iter().zip(read) {
+                    columns[fixed + at] = array;
+                }
+            }
+            _ => {
+                // The channels of a stream are read together.
+                for of_stream in wanted.chunk_by(|(_, a), (_, b)| a.channel.stream.id == b.channel.stream.id) {
+                    let reduced = self.aggregated(grid, of_stream, &times)?;
+                    for ((at, column), reduced) in of_stream.iter().zip(reduced) {
+                        columns[fixed + at] = column.aggregates(reduced, &times)?;
                     }
                 }
-                _ => new_null_array(kind, times.len()),
-            });
+            }
         }
         self.next += rows;
         Ok(Step::Rows(columns))
+    }
+}
+
+impl GridReader {
+    /// Aggregates the samples of pieces of time, for columns whose channels are of one stream.
+    fn aggregated(
+        &self,
+        grid: &RunGrid,
+        columns: &[(usize, GridColumn<'_>)],
+        times: &[i64],
+    ) -> Result<Vec<Reduced>, QueryError> {
+        self.opening.check()?;
+        let Some((_, column)) = columns.first() else { return Ok(Vec::new()) };
+        let channels: Vec<ChannelIndex> = columns.iter().map(|(_, column)| column.channel.index).collect();
+        let is_long = self.rows_per_step(grid).saturating_mul(times.len() as u64) >= DIVIDED_ROWS_MIN;
+        let parts = if is_long { threads() } else { 1 };
+        let parts = times.chunks(times.len().div_ceil(parts).max(1));
+        let reduced = on_threads(parts, |times| {
+            let pieces = Pieces { time: grid.span_of(times), width_ns: self.rule.step_ns, plain_max: 0 };
+            Ok(self.opening.view.reduce_columns(column.channel.stream.id, &channels, &pieces)?)
+        })?;
+        // Parts follow one another, with the buckets of each channel.
+        let mut reduced = reduced.into_iter();
+        let mut all = reduced.next().unwrap_or_default();
+        for part in reduced {
+            all.iter_mut().zip(part).for_each(|(all, part)| all.buckets.extend(part.buckets));
+        }
+        Ok(all)
     }
 }
 
@@ -390,13 +461,8 @@ impl GridColumn<'_> {
         }
     }
 
-    /// Aggregates the samples of pieces of time.
-    fn aggregated(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
-        self.opening.check()?;
-        let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(new_null_array(self.kind, 0)) };
-        let span = *first..self.grid.instants.piece(*last).end;
-        let pieces = Pieces { time: span, width_ns: self.rule.step_ns, plain_max: 0 };
-        let reduced = self.opening.view.reduce_to(self.channel.stream.id, self.channel.index, &pieces)?;
+    /// Returns the aggregates of pieces of time.
+    fn aggregates(&self, reduced: Reduced, times: &[i64]) -> Result<ArrayRef, QueryError> {
         let mut found = reduced.buckets.into_iter().peekable();
         let buckets: Vec<Option<Bucket>> =
             times.iter().map(|time| found.next_if(|bucket| bucket.time == *time)).collect();
@@ -423,18 +489,15 @@ impl GridColumn<'_> {
 
     /// Weighs the values of pieces by time.
     fn weighed(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
-        let mut numbers = Vec::with_capacity(times.len());
-        for (n, time) in times.iter().enumerate() {
-            if n % INSTANTS_PER_CHECK == 0 {
-                self.opening.check()?;
-            }
-            let piece = self.grid.instants.piece(*time);
-            let weight = self.opening.view.weigh(self.channel.stream.id, self.channel.index, piece)?;
-            numbers.push(match self.rule.method {
-                Method::TimeMean => weight.time_mean(),
-                _ => integral(&weight),
-            });
-        }
+        self.opening.check()?;
+        let pieces = WeighedPieces { time: self.grid.span_of(times), width_ns: self.rule.step_ns };
+        let weights = self.opening.view.weigh_pieces(self.channel.stream.id, self.channel.index, pieces)?;
+        let number = |weight: &Weight| match self.rule.method {
+            Method::TimeMean => weight.time_mean(),
+            _ => integral(weight),
+        };
+        let mut numbers: Vec<Option<f64>> = weights.iter().map(number).collect();
+        numbers.resize(times.len(), None);
         Ok(Arc::new(Float64Array::from(numbers)))
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Float64Array};
 use datafusion::arrow::datatypes::DataType;
-use strongback_store::{Bucket, Pieces, Weight};
+use strongback_store::{Bucket, Pieces, WeighedPieces, Weight};
 
 use crate::error::{QueryError, sqlstate};
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::{Arguments, ChosenChannel};
-use crate::telemetry::grid::integral;
+use crate::telemetry::grid::{integral, pieces_at_a_time, rows_within};
 use crate::telemetry::number::{Instants, number_of};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
@@ -81,9 +81,12 @@ impl Reader for SummaryReader {
         let pieces: Vec<Range<i64>> = (self.next..self.next + count).map(piece).collect();
         let (id, index) = (channel.stream.id, channel.index);
         let mut weights: Vec<Weight> = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
+        let at_a_time = pieces_at_a_time(rows_within(&self.opening.view, channel, self.instants.step_ns));
+        for some in pieces.chunks(usize::try_from(at_a_time).unwrap_or(usize::MAX)) {
             self.opening.check()?;
-            weights.push(self.opening.view.weigh(id, index, piece.clone())?);
+            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
+            let some = WeighedPieces { time: first.start..last.end, width_ns: self.instants.step_ns };
+            weights.extend(self.opening.view.weigh_pieces(id, index, some)?);
         }
         let time = self.instants.at(self.next)..self.instants.at(self.next + count).min(self.instants.span.end);
         let grid = Pieces { time, width_ns: self.instants.step_ns, plain_max: 0 };

@@ -20,6 +20,31 @@ const CHANNELS: [(&str, ChannelType); 8] = [
     ("s", ChannelType::String),
 ];
 
+/// Conditions, some of which the store decides by its statistics.
+const CONDITIONS: [&str; 21] = [
+    "x > 100",
+    "x >= 124.875",
+    "x < -120 and x is not null",
+    "odd >= 7",
+    "odd < 1",
+    "odd = 0",
+    "odd > 'Infinity'",
+    "r > 24.5",
+    "r between -1 and 1",
+    "i > 2100000000 and x > 0",
+    "i < 0",
+    "big = 5",
+    "u is not null",
+    "u <= 60000000000 and big > 3000",
+    "1000 < i",
+    "x > 1000",
+    "x > -1000",
+    "not (x > 100)",
+    "x > 100 or i < 0",
+    "b",
+    "s = 'text'",
+];
+
 /// A fixture with table `t` of three streams, whose rows are in segments but for the last ones; and a second engine over
 /// its store that reads every row.
 async fn fixture(seed: u64) -> (Fixture, Fixture) {
@@ -142,29 +167,6 @@ async fn totals_are_those_of_the_rows() {
             "date_trunc('month', time)",
             "date_bin('1 microsecond', time)",
         ];
-        let conditions = [
-            "x > 100",
-            "x >= 124.875",
-            "x < -120 and x is not null",
-            "odd >= 7",
-            "odd < 1",
-            "odd = 0",
-            "odd > 'Infinity'",
-            "r > 24.5",
-            "r between -1 and 1",
-            "i > 2100000000 and x > 0",
-            "i < 0",
-            "big = 5",
-            "u is not null",
-            "u <= 60000000000 and big > 3000",
-            "1000 < i",
-            "x > 1000",
-            "x > -1000",
-            "not (x > 100)",
-            "x > 100 or i < 0",
-            "b",
-            "s = 'text'",
-        ];
         for _ in 0..60 {
             let mut chosen: Vec<&str> = aggregates.to_vec();
             random.shuffle(&mut chosen);
@@ -180,7 +182,7 @@ async fn totals_are_those_of_the_rows() {
             let span = match random.bool() {
                 true => span,
                 false => {
-                    let condition = conditions[random.usize(..conditions.len())];
+                    let condition = CONDITIONS[random.usize(..CONDITIONS.len())];
                     format!("{span} {} {condition}", if span.is_empty() { "where" } else { "and" })
                 }
             };
@@ -207,6 +209,133 @@ async fn totals_are_those_of_the_rows() {
             compare(clients, sql).await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_under_conditions_are_those_of_a_scan_of_all() {
+    let (fixture, by_rows) = fixture(4).await;
+    let clients = (&fixture.client().await, &by_rows.client().await);
+    let mut random = Rng::with_seed(4);
+    for condition in CONDITIONS {
+        let at = T0 + random.i64(-9..60_000) * MS;
+        for span in ["".to_owned(), format!("and time_ns >= {at}"), format!("and k in ('a', 'c') and time_ns < {at}")] {
+            let sql = format!("select time_ns, k, x, i from t where ({condition}) {span}");
+            compare(clients, &format!("{sql} order by time_ns, k, x, i")).await;
+            compare(clients, &format!("select count(*), count(distinct x + 1) from ({sql}) q")).await;
+            compare(clients, &format!("select time_ns from t where ({condition}) {span} order by time_ns limit 7"))
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_and_last_rows_of_streams_are_those_of_a_scan_of_all() {
+    let (fixture, by_rows) = fixture(5).await;
+    let (client, by_rows) = (&fixture.client().await, &by_rows.client().await);
+    let mut random = Rng::with_seed(5);
+    for _ in 0..20 {
+        let (a, b) = (T0 + random.i64(-9..60_000) * MS, T0 + random.i64(-9..60_000) * MS);
+        let span = format!("time_ns between {} and {}", a.min(b), a.max(b));
+        for (direction, edge) in [("desc", "max"), ("asc", "min")] {
+            let sql =
+                format!("select distinct on (k) k, time_ns, x, i from t where {span} order by k, time_ns {direction}");
+            let found = texts(client, &sql).await;
+            let times =
+                texts(by_rows, &format!("select k, {edge}(time_ns) from t where {span} group by k order by k")).await;
+            assert!(found.iter().map(|row| &row[..2]).eq(times.iter().map(|row| &row[..])), "{sql}");
+            // Of several rows at one time any may be taken, but all cells of the same one.
+            for row in &found {
+                let text = |at: usize| row[at].clone().unwrap_or("null".to_owned());
+                let is_it = format!(
+                    "select count(*) > 0 from t where k = '{}' and time_ns = {} and x is not distinct from {}::float8 \
+                     and i is not distinct from {}::int4",
+                    text(0),
+                    text(1),
+                    text(2),
+                    text(3)
+                );
+                assert_eq!(texts(by_rows, &is_it).await, [[Some("t".to_owned())]], "{sql}: {row:?}");
+            }
+        }
+        for sql in [
+            "select last_value(time_ns order by time), first_value(time_ns order by time desc) from t where",
+            "select first_value(time_ns order by time_ns) from t where",
+            "select k, last_value(time_ns order by time_ns) from t where k <> 'b' and",
+        ] {
+            let grouped = if sql.contains("select k") { "group by k order by k" } else { "" };
+            compare((client, by_rows), &format!("{sql} {span} {grouped}")).await;
+        }
+    }
+    for (sql, is_of_edges) in [
+        ("select distinct on (k) k, x from t order by k, time desc", true),
+        ("select last_value(x order by time) from t", true),
+        ("select k, first_value(x order by k, time_ns) from t group by k", true),
+        ("select last_value(x order by time), first_value(x order by time) from t", false),
+        ("select last_value(x order by time) ignore nulls from t", false),
+        ("select last_value(x order by i) from t", false),
+        ("select last_value(x order by time), count(*) from t", false),
+        ("select last_value(x order by time) filter (where i > 0) from t", false),
+        ("select i, last_value(x order by time) from t group by i", false),
+        ("select distinct on (k) k, x from t where x > 5 order by k, time desc", false),
+    ] {
+        let plan = texts(client, &format!("explain {sql}")).await;
+        let plan = plan.into_iter().flatten().flatten().collect::<String>();
+        assert_eq!(plan.contains("row of each stream"), is_of_edges, "{sql}: {plan}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_a_long_stream_are_divided_among_partitions() {
+    let fixture = Fixture::start().await;
+    let (stream, at) = fixture.stream("long", &[("k", "a")], &[("x", ChannelType::F64)]);
+    let rows = 70_000i64;
+    for start in (0..rows).step_by(10_000) {
+        let mut batch = FrameBatch::new();
+        for row in start..start + 10_000 {
+            let time = T0 + row * MS;
+            batch.begin(FrameHead { stream: stream.id, receive_time: time, source_time: None, sequence: None });
+            batch.push(at[0], Value::F64(row as f64));
+            batch.end();
+        }
+        fixture.store.append(&batch, T0 + rows * MS);
+        fixture.store.commit(T0 + rows * MS).unwrap();
+        if start < 40_000 {
+            while fixture.store.maintain(T0 + rows * MS).unwrap() {}
+        }
+    }
+    let client = fixture.client().await;
+    let sql = "select count(*), sum(x + 1), count(distinct x), min(time_ns), max(time_ns) from long where x % 2 = 0";
+    let plan = texts(&client, &format!("explain {sql}")).await.into_iter().flatten().flatten().collect::<String>();
+    assert!(plan.contains("StoreScan: streams=1, partitions=2"), "{plan}");
+    let even = rows / 2;
+    let found = texts(&client, sql).await.remove(0).into_iter().flatten().collect::<Vec<_>>();
+    let expected = [even, even * (even - 1) + even, even, T0, T0 + (rows - 2) * MS];
+    assert_eq!(found, expected.map(|number| number.to_string()));
+    let newest = texts(&client, "select x from long where x % 2 = 0 order by time desc limit 1").await;
+    assert_eq!(newest, [[Some((rows - 2).to_string())]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_say_what_became_of_blocks() {
+    let (fixture, _by_rows) = fixture(6).await;
+    let client = fixture.client().await;
+    let counts = async |sql: &str| -> Vec<(String, u64)> {
+        let lines = texts(&client, &format!("explain analyze {sql}")).await;
+        let text = lines.into_iter().flatten().flatten().collect::<String>();
+        let number = |name: &str| {
+            let after = text.split(&format!("{name}=")).nth(1)?;
+            after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        ["blocks_read", "blocks_by_statistics", "blocks_passed"]
+            .map(|name| (name.to_owned(), number(name).unwrap_or(u64::MAX)))
+            .to_vec()
+    };
+    let all = counts("select max(x) from t").await;
+    assert!(all[0].1 == 0 && all[1].1 > 10, "{all:?}");
+    let none = counts("select time, x from t where x > 1000").await;
+    assert!(none[0].1 == 0 && none[2].1 > 10, "{none:?}");
+    let some = counts("select time, x from t where x > -1000").await;
+    assert!(some[0].1 > 10, "{some:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

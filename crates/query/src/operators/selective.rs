@@ -1,0 +1,109 @@
+//! Tells scans which of their rows are wanted: those that a filter above keeps, or only the newest of each stream.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions};
+
+use crate::table::column::{ColumnSource, FrameTime, TableColumn};
+use crate::table::condition::conditions_among;
+use crate::table::merge::TimeOrder;
+use crate::table::scan::StoreScan;
+
+/// Rule that narrows scans to what is wanted of them. Filters and aggregations stay above.
+#[derive(Debug)]
+pub(crate) struct SelectiveScan;
+
+impl PhysicalOptimizerRule for SelectiveScan {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_down(|node| {
+            let input = if let Some(filter) = node.downcast_ref::<FilterExec>() {
+                on_scan(filter.input(), &|scan| {
+                    let conditions = conditions_among(filter.predicate(), scan.columns());
+                    (!conditions.is_empty()).then(|| scan.for_conditions(conditions))
+                })?
+            } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+                on_scan(aggregate.input(), &|scan| scan.edges(edge_of(aggregate, scan.columns())?))?
+            } else {
+                None
+            };
+            let Some(input) = input else { return Ok(Transformed::no(node)) };
+            let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            Ok(Transformed::yes(node.replace_children(vec![input], anew)?))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "selective_scan"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Replaces the scan that a plan is, perhaps in more partitions, or returns `None` if it is none.
+fn on_scan(
+    plan: &Arc<dyn ExecutionPlan>,
+    replacement: &dyn Fn(&StoreScan) -> Option<StoreScan>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(scan) = plan.downcast_ref::<StoreScan>() {
+        return Ok(replacement(scan).map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
+    }
+    let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else { return Ok(None) };
+    if !matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)) {
+        return Ok(None);
+    }
+    let Some(input) = on_scan(repartition.input(), replacement)? else { return Ok(None) };
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Ok(Some(plan.clone().replace_children(vec![input], anew)?))
+}
+
+/// Returns which row of each stream an aggregation by tags looks at: the first in this order by time, if that is all that
+/// it looks at.
+fn edge_of(aggregate: &AggregateExec, columns: &[TableColumn]) -> Option<TimeOrder> {
+    let reads_rows =
+        matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned);
+    let is_plain = reads_rows && aggregate.filter_expr().iter().all(Option::is_none);
+    if !is_plain || aggregate.group_expr().has_grouping_set() {
+        return None;
+    }
+    let mut keys = aggregate.group_expr().expr().iter();
+    keys.all(|(key, _)| is_tag(key, columns)).then_some(())?;
+    let mut edges = aggregate.aggr_expr().iter().map(|of| edge_of_function(of, columns));
+    let first = edges.next()??;
+    edges.all(|edge| edge == Some(first)).then_some(first)
+}
+
+/// Returns the order by time whose first row `first_value` or `last_value` wants of a stream.
+fn edge_of_function(of: &AggregateFunctionExpr, columns: &[TableColumn]) -> Option<TimeOrder> {
+    if of.is_distinct() || of.ignore_nulls() {
+        return None;
+    }
+    // All rows of a stream have the same tags.
+    let key = of.order_bys().iter().find(|key| !is_tag(&key.expr, columns))?;
+    let source = &columns.get(key.expr.downcast_ref::<Column>()?.index())?.source;
+    if !matches!(source, ColumnSource::Micros(FrameTime::Time) | ColumnSource::Nanos(FrameTime::Time)) {
+        return None;
+    }
+    match (of.fun().name(), key.options.descending) {
+        ("first_value", true) | ("last_value", false) => Some(TimeOrder::Descending),
+        ("first_value", false) | ("last_value", true) => Some(TimeOrder::Ascending),
+        _ => None,
+    }
+}
+
+fn is_tag(expr: &Arc<dyn PhysicalExpr>, columns: &[TableColumn]) -> bool {
+    let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
+    column.is_some_and(|column| matches!(column.source, ColumnSource::Tag(_)))
+}
