@@ -29,6 +29,8 @@ const INSTANTS_PER_CHECK: usize = 256;
 const ROWS_APART: u64 = 1 << 15;
 /// Rows of a stream from which on pieces of time are divided among threads.
 const DIVIDED_ROWS_MIN: u64 = 1 << 17;
+/// Cells of a stream that are aggregated at a time, after which a statement can be stopped.
+const CELLS_AT_A_TIME: u64 = 1 << 23;
 /// Rows of a stream that are aggregated at a time.
 const ROWS_AT_A_TIME: u64 = 1 << 21;
 
@@ -307,7 +309,9 @@ impl Reader for GridReader {
         }
         let mut rows = (total - self.next).min(self.opening.batch_rows as u64);
         if !self.rule.method.is_at_instants() {
-            rows = rows.min(pieces_at_a_time(self.rows_per_step(grid)));
+            let channels = self.opening.wanted.iter().filter(|wanted| **wanted).count() as u64;
+            let each = self.rows_per_step(grid);
+            rows = rows.min(pieces_at_a_time(each)).min((CELLS_AT_A_TIME / channels.max(1) / each.max(1)).max(1));
         }
         let times: Vec<i64> = (self.next..self.next + rows).map(|at| grid.instants.at(at)).collect();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());

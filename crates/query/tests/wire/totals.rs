@@ -218,13 +218,12 @@ async fn rows_under_conditions_are_those_of_a_scan_of_all() {
     let mut random = Rng::with_seed(4);
     for condition in CONDITIONS {
         let at = T0 + random.i64(-9..60_000) * MS;
-        for span in ["".to_owned(), format!("and time_ns >= {at}"), format!("and k in ('a', 'c') and time_ns < {at}")] {
-            let sql = format!("select time_ns, k, x, i from t where ({condition}) {span}");
-            compare(clients, &format!("{sql} order by time_ns, k, x, i")).await;
-            compare(clients, &format!("select count(*), count(distinct x + 1) from ({sql}) q")).await;
-            compare(clients, &format!("select time_ns from t where ({condition}) {span} order by time_ns limit 7"))
-                .await;
-        }
+        let spans = [String::new(), format!("and time_ns >= {at}"), format!("and k in ('a', 'c') and time_ns < {at}")];
+        let span = &spans[random.usize(..spans.len())];
+        let sql = format!("select time_ns, k, x, i from t where ({condition}) {span}");
+        compare(clients, &format!("{sql} order by time_ns, k, x, i")).await;
+        compare(clients, &format!("select count(*), count(distinct x + 1) from ({sql}) q")).await;
+        compare(clients, &format!("select time_ns from t where ({condition}) {span} order by time_ns limit 7")).await;
     }
 }
 
@@ -233,7 +232,7 @@ async fn first_and_last_rows_of_streams_are_those_of_a_scan_of_all() {
     let (fixture, by_rows) = fixture(5).await;
     let (client, by_rows) = (&fixture.client().await, &by_rows.client().await);
     let mut random = Rng::with_seed(5);
-    for _ in 0..20 {
+    for _ in 0..6 {
         let (a, b) = (T0 + random.i64(-9..60_000) * MS, T0 + random.i64(-9..60_000) * MS);
         let span = format!("time_ns between {} and {}", a.min(b), a.max(b));
         for (direction, edge) in [("desc", "max"), ("asc", "min")] {

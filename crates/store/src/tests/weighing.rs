@@ -112,7 +112,7 @@ impl Bench {
 
     /// Pieces that are weighed together are weighed as each by itself.
     fn compare_pieces(&self, what: &str, view: &View, span: &std::ops::Range<i64>, width_ns: u64) {
-        let width_ns = width_ns.max(span.end.abs_diff(span.start).div_ceil(500));
+        let width_ns = width_ns.max(span.end.abs_diff(span.start).div_ceil(60));
         let pieces = WeighedPieces { time: span.clone(), width_ns };
         let together = view.weigh_pieces(self.stream, VALUE, pieces).expect("weighed");
         assert_eq!(together.len() as u64, span.end.abs_diff(span.start).div_ceil(width_ns));
