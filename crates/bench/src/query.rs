@@ -170,8 +170,8 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<()> {
         let pad = start_pad_at(&arguments.program, dir.path(), ilp)?;
         let engine = (running.peer.name(), Dialect::QuestDb, running.peer.durability());
         let asked = runtime.block_on(ask_all(running.peer.postgres(), engine, measured, &mut results));
-        pad.stop()?;
         leave_out(running.peer, asked);
+        pad.stop()?;
     }
     if let Some(running) = arguments.peers.start(Peer::Postgres) {
         let feeder = Feeder::start(running.peer.postgres())?;

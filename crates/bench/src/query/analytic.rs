@@ -111,7 +111,7 @@ async fn ask_all(
                 Dialect::QuestDb => question.quest,
                 Dialect::Postgres => question.postgres,
             };
-            let Some(sql) = sql.map(|sql| question.with_span(sql)) else {
+            let Some(sql) = sql.map(|sql| question.with_span(sql, quick)) else {
                 answers.push(None);
                 continue;
             };

@@ -21,14 +21,15 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Writes the instants into a statement of the question.
-    pub(super) fn with_span(&self, sql: &str) -> String {
+    /// Writes the instants into a statement of the question. With `quick` the hour of eight channels is six minutes long.
+    pub(super) fn with_span(&self, sql: &str, quick: bool) -> String {
+        let share = if quick && self.table == "bench_hour" { 10 } else { 1 };
         let instant = |after_s: u64| {
             let mut text = "'".to_owned();
             put_instant(&mut text, START_NS + after_s * 1_000_000_000);
             text + "'"
         };
-        sql.replace("{from}", &instant(self.span_s.0)).replace("{to}", &instant(self.span_s.1))
+        sql.replace("{from}", &instant(self.span_s.0 / share)).replace("{to}", &instant(self.span_s.1 / share))
     }
 }
 
