@@ -19,7 +19,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
 use super::constant_of;
-use super::time::UTC;
+use super::time::timestamp_type;
 use crate::error::{QueryError, sqlstate};
 use crate::sql::operator::TIMES;
 
@@ -74,8 +74,8 @@ impl ScalarUDFImpl for OperatorFunction {
         let [_, time] = kinds else { return plan_err!("timezone takes a time zone and a time") };
         let time = match time {
             DataType::Timestamp(_, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
-            DataType::Timestamp(_, Some(_)) | DataType::Date32 | DataType::Date64 | DataType::Null => instant(),
-            DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => instant(),
+            DataType::Timestamp(_, Some(_)) | DataType::Date32 | DataType::Date64 | DataType::Null => timestamp_type(),
+            DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => timestamp_type(),
             other => return plan_err!("there is no time zone of a value of type {other}"),
         };
         Ok(vec![DataType::Utf8, time])
@@ -83,7 +83,9 @@ impl ScalarUDFImpl for OperatorFunction {
 
     fn return_type(&self, kinds: &[DataType]) -> Result<DataType> {
         Ok(match self {
-            OperatorFunction::TimeZone if matches!(kinds.get(1), Some(DataType::Timestamp(_, None))) => instant(),
+            OperatorFunction::TimeZone if matches!(kinds.get(1), Some(DataType::Timestamp(_, None))) => {
+                timestamp_type()
+            }
             OperatorFunction::TimeZone => DataType::Timestamp(TimeUnit::Microsecond, None),
             OperatorFunction::Times => DataType::Interval(IntervalUnit::MonthDayNano),
             OperatorFunction::Length => DataType::Int64,
@@ -130,10 +132,6 @@ impl ScalarUDFImpl for OperatorFunction {
     }
 }
 
-fn instant() -> DataType {
-    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
-}
-
 fn in_zones(zones: &StringArray, times: &ArrayRef) -> Result<ArrayRef> {
     let is_instant = matches!(times.data_type(), DataType::Timestamp(_, Some(_)));
     let mut converted = TimestampMicrosecondBuilder::with_capacity(times.len());
@@ -156,7 +154,7 @@ fn in_zones(zones: &StringArray, times: &ArrayRef) -> Result<ArrayRef> {
         );
     }
     let converted: TimestampMicrosecondArray = converted.finish();
-    Ok(if is_instant { Arc::new(converted) } else { cast(&converted, &instant())? })
+    Ok(if is_instant { Arc::new(converted) } else { cast(&converted, &timestamp_type())? })
 }
 
 fn exact(name: &str) -> Result<Tz, QueryError> {

@@ -14,7 +14,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
 use super::constant_of;
-use super::time::UTC;
+use super::time::timestamp_type;
 use crate::error::{QueryError, sqlstate};
 
 /// A function that returns one field of a time or of an interval.
@@ -242,10 +242,6 @@ impl Part {
     }
 }
 
-fn instant() -> DataType {
-    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
-}
-
 /// Returns what values of a type are, and the type in which they are read.
 fn read_as(kind: &DataType) -> Option<(Kind, DataType)> {
     Some(match kind {
@@ -316,7 +312,7 @@ impl ScalarUDFImpl for PartFunction {
         let [_, of] = kinds else { return plan_err!("{} takes a field and a time", self.name()) };
         Ok(match of {
             DataType::Null | DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => {
-                vec![DataType::Utf8, instant()]
+                vec![DataType::Utf8, timestamp_type()]
             }
             kind if read_as(kind).is_some() => vec![DataType::Utf8, kind.clone()],
             other => return plan_err!("{} of a value of type {other} does not exist", self.name()),

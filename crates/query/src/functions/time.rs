@@ -1,5 +1,6 @@
 //! Times as PostgreSQL has them: `to_char` knows the patterns of PostgreSQL.
 
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
@@ -9,6 +10,11 @@ use crate::error::{QueryError, sqlstate};
 
 /// Time zone of every time column.
 pub(crate) const UTC: &str = "+00:00";
+
+/// Returns the type of `timestamptz`.
+pub(crate) fn timestamp_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
+}
 
 /// Patterns of PostgreSQL, longest first, and what stands for them in the formats of `chrono`.
 const PATTERNS: [(&str, &str); 30] = [

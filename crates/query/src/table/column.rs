@@ -8,7 +8,7 @@ use datafusion::arrow::array::{
     Int64Array, ListArray, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use strongback_store::{
     ArrayType, Batch, CellState, Channel, ChannelIndex, ChannelType, Column, ColumnValues, Stream, StreamId,
     StreamList, Value,
@@ -16,7 +16,7 @@ use strongback_store::{
 
 use crate::error::QueryError;
 use crate::functions::float::Float;
-pub(crate) use crate::functions::time::UTC;
+pub(crate) use crate::functions::time::{UTC, timestamp_type};
 
 /// One of a frame's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,11 +91,6 @@ impl TableColumn {
 /// Returns the type of tags.
 fn tag_type() -> DataType {
     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
-}
-
-/// Returns the type of `timestamptz`.
-pub(crate) fn timestamp_type() -> DataType {
-    DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
 }
 
 /// Returns the Arrow type of a channel type in SQL: one that PostgreSQL has and that holds every value.

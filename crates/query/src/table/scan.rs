@@ -319,7 +319,12 @@ impl ExecutionPlan for StoreScan {
             conditions: self.conditions.clone(),
         };
         let counter = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
-        let mut batches = Batches {
+        let merge = |streams| Merge::new(self.view.clone(), streams, wanted.clone()).within(rows.clone());
+        let (merged, each) = match self.edge {
+            None => (streams, VecDeque::new()),
+            Some(_) => (Vec::new(), streams.into_iter().map(|stream| merge(vec![stream])).collect()),
+        };
+        let batches = Batches {
             schema: self.schema.clone(),
             ordered: self.order.is_some(),
             rows: wanted.most.clamp(1, MERGED_ROWS_FIRST),
@@ -329,14 +334,9 @@ impl ExecutionPlan for StoreScan {
                 blocks_read: counter("blocks_read"),
                 blocks_passed: counter("blocks_passed"),
             },
-            each: VecDeque::new(),
-            merge: Merge::new(self.view.clone(), Vec::new(), wanted.clone()),
+            each,
+            merge: merge(merged),
         };
-        let merge = |streams| Merge::new(self.view.clone(), streams, wanted.clone()).within(rows.clone());
-        match self.edge {
-            None => batches.merge = merge(streams),
-            Some(_) => batches.each = streams.into_iter().map(|stream| merge(vec![stream])).collect(),
-        }
         let batches = futures::stream::unfold((batches, 0), |(mut rows, seen)| async move {
             if seen % BATCHES_BETWEEN_YIELDS == BATCHES_BETWEEN_YIELDS - 1 {
                 tokio::task::yield_now().await;

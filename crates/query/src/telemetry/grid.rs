@@ -286,9 +286,10 @@ impl GridReader {
     }
 }
 
-/// Returns how many pieces of time, each with so many rows, are aggregated in one step.
-pub(crate) fn pieces_at_a_time(rows: u64) -> u64 {
-    (ROWS_AT_A_TIME / rows.max(1)).max(1)
+/// Returns the number of pieces of time to aggregate in one step, at least one, given the rows of a piece and the number
+/// of channels.
+pub(crate) fn pieces_at_a_time(rows: u64, channels: u64) -> u64 {
+    (ROWS_AT_A_TIME.min(CELLS_AT_A_TIME / channels.max(1)) / rows.max(1)).max(1)
 }
 
 /// Returns the rows of a channel's stream in a span of this length, as far as they are spread evenly.
@@ -310,8 +311,7 @@ impl Reader for GridReader {
         let mut rows = (total - self.next).min(self.opening.batch_rows as u64);
         if !self.rule.method.is_at_instants() {
             let channels = self.opening.wanted.iter().filter(|wanted| **wanted).count() as u64;
-            let each = self.rows_per_step(grid);
-            rows = rows.min(pieces_at_a_time(each)).min((CELLS_AT_A_TIME / channels.max(1) / each.max(1)).max(1));
+            rows = rows.min(pieces_at_a_time(self.rows_per_step(grid), channels));
         }
         let times: Vec<i64> = (self.next..self.next + rows).map(|at| grid.instants.at(at)).collect();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());

@@ -81,7 +81,7 @@ impl Reader for SummaryReader {
         let pieces: Vec<Range<i64>> = (self.next..self.next + count).map(piece).collect();
         let (id, index) = (channel.stream.id, channel.index);
         let mut weights: Vec<Weight> = Vec::with_capacity(pieces.len());
-        let at_a_time = pieces_at_a_time(rows_within(&self.opening.view, channel, self.instants.step_ns));
+        let at_a_time = pieces_at_a_time(rows_within(&self.opening.view, channel, self.instants.step_ns), 1);
         for some in pieces.chunks(usize::try_from(at_a_time).unwrap_or(usize::MAX)) {
             self.opening.check()?;
             let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
