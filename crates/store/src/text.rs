@@ -11,6 +11,7 @@
 mod value;
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use value::{not_finite, put_cell, put_field, put_json, put_json_text, put_list, put_plain};
@@ -176,25 +177,27 @@ impl FrameText {
         out.push('\n');
     }
 
-    /// Appends a row of a batch with the channels of the stream at index `stream`.
-    pub fn frame(&self, out: &mut String, stream: usize, batch: &Batch, row: usize) {
+    /// Appends rows of a batch with the channels of the stream at index `stream`.
+    pub fn frames(&self, out: &mut String, stream: usize, batch: &Batch, rows: Range<usize>) {
         let stream = &self.columns.streams[stream];
-        match self.form {
-            TextForm::Csv(lead) => {
-                csv_lead(out, lead, batch.time(row), (&stream.name, ""));
-                blank(out, stream.first);
-                for column in &batch.columns {
-                    out.push(',');
-                    match column.cell(row) {
-                        Ok(value) => put_cell(out, value),
-                        Err(CellState::Unknown) => out.push_str("unknown"),
-                        Err(_) => {}
-                    }
+        let TextForm::Csv(lead) = self.form else {
+            return rows.for_each(|row| self.json_frame(out, stream, batch, row));
+        };
+        let (mut name, mut time) = (String::new(), TimeText::default());
+        put_field(&mut name, &stream.name);
+        for row in rows {
+            csv_lead(out, lead, batch.time(row), &mut time, (&name, ""));
+            blank(out, stream.first);
+            for column in &batch.columns {
+                out.push(',');
+                match column.cell(row) {
+                    Ok(value) => put_cell(out, value),
+                    Err(CellState::Unknown) => out.push_str("unknown"),
+                    Err(_) => {}
                 }
-                blank(out, self.columns.all.len() - stream.first - batch.columns.len());
-                out.push('\n');
             }
-            TextForm::Jsonl => self.json_frame(out, stream, batch, row),
+            blank(out, self.columns.all.len() - stream.first - batch.columns.len());
+            out.push('\n');
         }
     }
 
@@ -227,7 +230,10 @@ impl FrameText {
     pub fn gap(&self, out: &mut String, gap: &GapText<'_>) {
         match self.form {
             TextForm::Csv(lead) => {
-                csv_lead(out, lead, gap.time.0, (gap.stream, gap.words));
+                let (mut stream, mut words) = (String::new(), String::new());
+                put_field(&mut stream, gap.stream);
+                put_field(&mut words, gap.words);
+                csv_lead(out, lead, gap.time.0, &mut TimeText::default(), (&stream, &words));
                 blank(out, self.columns.all.len());
                 out.push('\n');
             }
@@ -246,7 +252,8 @@ impl FrameText {
     }
 }
 
-fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, (stream, gap): (&str, &str)) {
+/// Appends the leading columns of a row. `stream` and `gap` are fields.
+fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, time: &mut TimeText, (stream, gap): (&str, &str)) {
     let start = out.len();
     let separate = |out: &mut String| {
         if out.len() > start {
@@ -254,7 +261,7 @@ fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, (stream, gap): (&str,
         }
     };
     if lead.time {
-        put_time(out, time_ns);
+        time.put(out, time_ns);
     }
     if lead.time_ns {
         separate(out);
@@ -262,11 +269,11 @@ fn csv_lead(out: &mut String, lead: CsvLead, time_ns: i64, (stream, gap): (&str,
     }
     if lead.stream {
         separate(out);
-        put_field(out, stream);
+        out.push_str(stream);
     }
     if lead.gap {
         separate(out);
-        put_field(out, gap);
+        out.push_str(gap);
     }
 }
 
@@ -276,24 +283,45 @@ fn blank(out: &mut String, columns: usize) {
 
 /// Appends an instant in RFC 3339, UTC, with all nine fractional digits.
 pub fn put_time(out: &mut String, time_ns: i64) {
-    let time = CivilTime::of(time_ns);
-    let mut text = *b"0000-00-00T00:00:00.000000000Z";
-    let fields = [
-        (0..4, time.date.year),
-        (5..7, time.date.month),
-        (8..10, time.date.day),
-        (11..13, time.hour),
-        (14..16, time.minute),
-        (17..19, time.second),
-        (20..29, time.nanosecond),
-    ];
-    for (digits, mut number) in fields {
-        for digit in text[digits].iter_mut().rev() {
-            *digit = b'0' + (number % 10) as u8;
-            number /= 10;
-        }
+    TimeText::default().put(out, time_ns);
+}
+
+/// Text of the latest instant. Of another one in the same second, only the fraction is written anew.
+struct TimeText {
+    second: Option<i64>,
+    text: [u8; 30],
+}
+
+impl Default for TimeText {
+    fn default() -> TimeText {
+        TimeText { second: None, text: *b"0000-00-00T00:00:00.000000000Z" }
     }
-    out.push_str(str::from_utf8(&text).unwrap_or_default());
+}
+
+impl TimeText {
+    fn put(&mut self, out: &mut String, time_ns: i64) {
+        let second = Some(time_ns.div_euclid(1_000_000_000));
+        if self.second != second {
+            let time = CivilTime::of(time_ns);
+            let (date, text) = (time.date, &mut self.text);
+            put_digits(&mut text[0..4], date.year as u32);
+            put_digits(&mut text[5..7], date.month as u32);
+            put_digits(&mut text[8..10], date.day as u32);
+            put_digits(&mut text[11..13], time.hour as u32);
+            put_digits(&mut text[14..16], time.minute as u32);
+            put_digits(&mut text[17..19], time.second as u32);
+            self.second = second;
+        }
+        put_digits(&mut self.text[20..29], time_ns.rem_euclid(1_000_000_000) as u32);
+        out.push_str(str::from_utf8(&self.text).unwrap_or_default());
+    }
+}
+
+fn put_digits(digits: &mut [u8], mut number: u32) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub const EXPORT_CHANNELS_MAX: usize = 10_000;
 const CHUNKS_IN_FLIGHT: usize = 4;
 /// Approximate size of a chunk in bytes, to within a row.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Maximum rows written at once.
+const RUN_ROWS_MAX: usize = 256;
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,21 +224,15 @@ fn columns_of(chosen: &[Chosen]) -> Result<FrameColumns, QueryError> {
     }
 }
 
-/// A row of an export.
-enum ExportRow<'a> {
-    /// Row `row` of a batch of stream number `stream`.
-    Frame { stream: usize, batch: &'a Batch, row: usize },
-    /// A gap.
-    Gap(&'a GapRow),
-}
-
 /// Writer of rows in one of the formats.
 trait RowWriter: Send {
-    /// Appends a row.
-    fn row(&mut self, columns: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError>;
-    /// Reports whether enough output is pending to be sent now.
-    fn is_full(&self) -> bool;
-    /// Takes the pending output.
+    /// Appends rows of a batch of a stream, given by its number.
+    fn frames(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError>;
+    /// Appends the row of a gap.
+    fn gap(&mut self, gap: &GapRow) -> Result<(), QueryError>;
+    /// Returns the maximum rows to append at once.
+    fn rows_max(&self) -> usize;
+    /// Takes the pending output, if it is enough to be sent.
     fn take(&mut self) -> Vec<u8>;
     /// Ends the file and takes the rest of the output.
     fn finish(self: Box<Self>) -> Result<Vec<u8>, QueryError>;
@@ -269,7 +265,7 @@ async fn write(
     let mut writer: Box<dyn RowWriter> = match request.format {
         ExportFormat::Csv => Box::new(TextRows::new(TextForm::Csv(CsvLead::ALL), &columns, qualities)),
         ExportFormat::Jsonl => Box::new(TextRows::new(TextForm::Jsonl, &columns, qualities)),
-        ExportFormat::Parquet => Box::new(parquet::ParquetRows::new(&columns, qualities)?),
+        ExportFormat::Parquet => Box::new(parquet::ParquetRows::new(columns.clone(), qualities)?),
     };
     let mut gaps: Vec<GapRow> = gaps
         .into_iter()
@@ -281,7 +277,6 @@ async fn write(
     let streams = columns.streams.iter().map(|of| (of.stream.id, of.channels.clone())).collect();
     let scan = OrderedScan { time: request.time, ..OrderedScan::all(streams) };
     let mut frames = OrderedFrames::new(&view, &scan);
-    let mut rows = 0u32;
     loop {
         let next = frames.peek(i64::MAX)?;
         if let Some((_, error)) = frames.take_troubles().into_iter().next() {
@@ -296,23 +291,22 @@ async fn write(
             }
         };
         while let Some(gap) = gaps.next_if(|gap| gap.from_time_ns < time) {
-            writer.row(&columns, ExportRow::Gap(gap))?;
+            writer.gap(gap)?;
         }
+        let until = gaps.peek().map_or(i64::MAX, |gap| gap.from_time_ns);
+        let run = frames.run(until, writer.rows_max()).max(1);
         if let Some(frame) = frames.frame() {
-            writer.row(&columns, ExportRow::Frame { stream: frame.stream, batch: frame.batch, row: frame.row })?;
+            writer.frames(frame.stream, frame.batch, frame.row..frame.row + run)?;
         }
-        frames.advance();
-        rows = rows.wrapping_add(1);
-        if rows.is_multiple_of(64) || writer.is_full() {
-            let chunk = writer.take();
-            if !chunk.is_empty() && sender.send(Ok(chunk.into())).await.is_err() {
-                return Ok(());
-            }
-            tokio::task::consume_budget().await;
+        frames.advance_by(run);
+        let chunk = writer.take();
+        if !chunk.is_empty() && sender.send(Ok(chunk.into())).await.is_err() {
+            return Ok(());
         }
+        tokio::task::consume_budget().await;
     }
     for gap in gaps {
-        writer.row(&columns, ExportRow::Gap(gap))?;
+        writer.gap(gap)?;
     }
     let rest = writer.finish()?;
     // The reader may have disconnected.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::parquet::arrow::ArrowWriter;
@@ -18,11 +19,16 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
 use parking_lot::Mutex;
 use strongback_store::text::FrameColumns;
-use strongback_store::{ChannelType, Value};
+use strongback_store::{Batch, ChannelType, Column, ColumnValues, Value};
 
+use super::RowWriter;
 use super::quality::Qualities;
-use super::{ExportRow, RowWriter};
 use crate::error::{QueryError, sqlstate};
+use crate::system::GapRow;
+use crate::table::column::changed;
+
+/// Columns before those of the channels.
+const LEAD_COLUMNS: usize = 3;
 
 /// Maximum cells in a batch handed to the writer.
 const BATCH_CELLS: usize = 256 << 10;
@@ -57,6 +63,7 @@ pub(super) struct ParquetRows {
     names: Arc<StringArray>,
     streams: Vec<i32>,
     gaps: StringBuilder,
+    columns: FrameColumns,
     channels: Vec<Builder>,
     qualities: Qualities,
     /// Columns of the qualities.
@@ -76,7 +83,7 @@ fn failed(error: impl std::fmt::Display) -> QueryError {
 }
 
 impl ParquetRows {
-    pub(super) fn new(columns: &FrameColumns, qualities: Qualities) -> Result<Self, QueryError> {
+    pub(super) fn new(columns: FrameColumns, qualities: Qualities) -> Result<Self, QueryError> {
         let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let mut fields = vec![
             Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), false),
@@ -116,6 +123,7 @@ impl ParquetRows {
             names: Arc::new(columns.streams.iter().map(|of| Some(of.name.as_str())).chain([Some("")]).collect()),
             streams: Vec::new(),
             gaps: StringBuilder::new(),
+            columns,
             channels,
             quality_columns: (0..qualities.len()).map(|_| StringBuilder::new()).collect(),
             qualities,
@@ -150,59 +158,87 @@ impl ParquetRows {
     }
 }
 
-impl RowWriter for ParquetRows {
-    fn row(&mut self, columns: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
-        match row {
-            ExportRow::Frame { stream, batch, row } => {
-                let of = &columns.streams[stream];
-                self.times.append_value(batch.time(row));
-                self.streams.push(stream as i32);
-                self.gaps.append_null();
-                let own = of.first..of.first + batch.columns.len();
-                for (at, builder) in self.channels.iter_mut().enumerate() {
-                    let cell = own.contains(&at).then(|| batch.columns[at - of.first].cell(row).ok()).flatten();
-                    match cell {
-                        Some(Value::Array(array)) => self.cells += array.len(),
-                        Some(Value::String(text)) => self.text_bytes += text.len(),
-                        _ => {}
-                    }
-                    if !builder.append(cell) {
-                        return Err(crate::table::column::changed(self.schema.field(at + 3).name()));
-                    }
-                }
-                let qualities = self.qualities.of_row(stream, batch, row);
-                self.quality_columns
-                    .iter_mut()
-                    .zip(qualities)
-                    .for_each(|(column, quality)| column.append_option(quality));
+impl ParquetRows {
+    /// Appends rows of a batch to the builders.
+    fn append(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError> {
+        let (count, first) = (rows.len(), self.columns.streams[stream].first);
+        self.times.append_slice(&batch.time_values()[rows.clone()]);
+        self.streams.extend(std::iter::repeat_n(stream as i32, count));
+        self.gaps.append_nulls(count);
+        for (at, builder) in self.channels.iter_mut().enumerate() {
+            let column = at.checked_sub(first).and_then(|at| batch.columns.get(at));
+            let Some(column) = column else {
+                builder.append_nulls(count);
+                continue;
+            };
+            if !builder.append_rows(column, rows.clone()) {
+                return Err(changed(self.schema.field(at + LEAD_COLUMNS).name()));
             }
-            ExportRow::Gap(gap) => {
-                self.times.append_value(gap.from_time_ns);
-                let known = columns.streams.iter().position(|of| gap.stream == Some(of.stream.id));
-                self.streams.push(known.unwrap_or(columns.streams.len()) as i32);
-                self.gaps.append_value(match gap.words.as_str() {
-                    "" => format!("{} frames missing", gap.open),
-                    words => words.to_owned(),
-                });
-                for builder in &mut self.channels {
-                    builder.append(None);
+            for row in rows.clone().filter(|_| column.values.varying_bytes() > 0) {
+                match column.cell(row) {
+                    Ok(Value::Array(array)) => self.cells += array.len(),
+                    Ok(Value::String(text)) => self.text_bytes += text.len(),
+                    _ => {}
                 }
-                self.quality_columns.iter_mut().for_each(StringBuilder::append_null);
             }
         }
-        self.rows += 1;
-        self.cells += self.channels.len() + self.quality_columns.len();
+        let qualified = if self.quality_columns.is_empty() { 0..0 } else { rows };
+        for row in qualified {
+            let qualities = self.qualities.of_row(stream, batch, row);
+            let columns = self.quality_columns.iter_mut().zip(qualities);
+            columns.for_each(|(column, quality)| column.append_option(quality));
+        }
+        self.count(count)
+    }
+
+    /// Counts rows that were appended, and writes a batch once it is full.
+    fn count(&mut self, rows: usize) -> Result<(), QueryError> {
+        self.rows += rows;
+        self.cells += rows * (self.channels.len() + self.quality_columns.len());
         if self.cells >= BATCH_CELLS || self.text_bytes >= BATCH_TEXT_BYTES {
             self.write_batch()?;
         }
         Ok(())
     }
+}
 
-    // Row groups are complete before they are written.
-    fn is_full(&self) -> bool {
-        false
+impl RowWriter for ParquetRows {
+    fn frames(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError> {
+        let width = self.channels.len() + self.quality_columns.len();
+        let mut rest = rows;
+        while !rest.is_empty() {
+            // Texts and arrays are counted one by one.
+            let most = match batch.varying_bytes() {
+                0 => (BATCH_CELLS.saturating_sub(self.cells) / width.max(1)).max(1),
+                _ => 1,
+            };
+            let part = rest.start..rest.end.min(rest.start.saturating_add(most));
+            rest.start = part.end;
+            self.append(stream, batch, part)?;
+        }
+        Ok(())
     }
 
+    fn gap(&mut self, gap: &GapRow) -> Result<(), QueryError> {
+        self.times.append_value(gap.from_time_ns);
+        let known = self.columns.streams.iter().position(|of| gap.stream == Some(of.stream.id));
+        self.streams.push(known.unwrap_or(self.columns.streams.len()) as i32);
+        self.gaps.append_value(match gap.words.as_str() {
+            "" => format!("{} frames missing", gap.open),
+            words => words.to_owned(),
+        });
+        for builder in &mut self.channels {
+            builder.append(None);
+        }
+        self.quality_columns.iter_mut().for_each(StringBuilder::append_null);
+        self.count(1)
+    }
+
+    fn rows_max(&self) -> usize {
+        usize::MAX
+    }
+
+    // Row groups are complete before they are written.
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut *self.sink.0.lock())
     }
@@ -278,6 +314,26 @@ macro_rules! builders {
                     $(Builder::$variant(_) => $data_type,)*
                     Builder::String(_) => DataType::Utf8,
                     Builder::List(list) => DataType::List(list.field()),
+                }
+            }
+
+            /// Appends NULLs.
+            fn append_nulls(&mut self, count: usize) {
+                match self {
+                    $(Builder::$variant(builder) => builder.append_nulls(count),)*
+                    Builder::String(builder) => builder.append_nulls(count),
+                    Builder::List(list) => (0..count).for_each(|_| _ = list.append(None)),
+                }
+            }
+
+            /// Appends rows of a column. Returns `false` if a value does not fit the type.
+            fn append_rows(&mut self, column: &Column, rows: Range<usize>) -> bool {
+                match (self, &column.values, &column.states) {
+                    $((Builder::$variant(builder), ColumnValues::$variant(values), None) => {
+                        builder.append_slice(&values[rows]);
+                        true
+                    })*
+                    (builder, ..) => rows.into_iter().all(|row| builder.append(column.cell(row).ok())),
                 }
             }
 
@@ -357,10 +413,10 @@ mod tests {
         store.append(&frames, T0);
         let batch = store.view().scan(Scan::all(stream.id, vec![ChannelIndex(0)])).next().unwrap().unwrap();
         let columns = FrameColumns::new(&[(stream.clone(), vec![ChannelIndex(0)])]);
-        let mut rows = ParquetRows::new(&columns, Qualities::default()).unwrap();
+        let mut rows = ParquetRows::new(columns.clone(), Qualities::default()).unwrap();
         let mut batches = 0;
         for row in 1..=GROUP_TEXT_BYTES / TEXT_BYTES {
-            rows.row(&columns, ExportRow::Frame { stream: 0, batch: &batch, row: 0 }).unwrap();
+            rows.frames(0, &batch, 0..1).unwrap();
             assert_eq!(rows.rows, row % (BATCH_TEXT_BYTES / TEXT_BYTES), "rows held after row {row}");
             batches += usize::from(rows.rows == 0);
         }

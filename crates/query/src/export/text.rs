@@ -1,17 +1,24 @@
 //! Exports to text: CSV and JSON lines.
 
-use strongback_store::Batch;
+use std::ops::Range;
+
 use strongback_store::text::{FrameColumns, FrameText, GapText, TextForm, put_field, put_json_text};
+use strongback_store::{Batch, ChannelType};
 
 use super::quality::Qualities;
-use super::{CHUNK_BYTES, ExportRow, RowWriter};
+use super::{CHUNK_BYTES, RUN_ROWS_MAX, RowWriter};
 use crate::error::QueryError;
 use crate::system::GapRow;
+
+/// Columns up to which the lines of a run stay near the size of a chunk.
+const NARROW_COLUMNS_MAX: usize = 32;
 
 /// Writer of rows as text.
 pub(super) struct TextRows {
     text: FrameText,
     qualities: Qualities,
+    /// Whether all lines are short.
+    is_narrow: bool,
     out: String,
 }
 
@@ -20,7 +27,9 @@ impl TextRows {
         let text = FrameText { form, columns: columns.clone() };
         let mut out = String::new();
         text.header(&mut out);
-        let mut rows = TextRows { text, qualities, out };
+        let is_narrow = columns.all.len() <= NARROW_COLUMNS_MAX
+            && columns.all.iter().all(|column| !has_any_length(column.channel().channel_type));
+        let mut rows = TextRows { text, qualities, is_narrow, out };
         if rows.has_quality_columns() {
             rows.out.pop();
             for channel in rows.qualities.channels() {
@@ -67,38 +76,46 @@ impl TextRows {
     }
 }
 
+fn has_any_length(channel_type: ChannelType) -> bool {
+    matches!(channel_type, ChannelType::String | ChannelType::Array(_))
+}
+
 impl RowWriter for TextRows {
-    fn row(&mut self, _: &FrameColumns, row: ExportRow<'_>) -> Result<(), QueryError> {
-        match row {
-            ExportRow::Frame { stream, batch, row } => {
-                self.text.frame(&mut self.out, stream, batch, row);
-                if self.qualities.len() > 0 {
-                    self.put_qualities(stream, batch, row);
-                }
-            }
-            ExportRow::Gap(gap) => {
-                let time = (gap.from_time_ns, gap.to_time_ns);
-                let (stream, cause, words) = (&gap.stream_name, &gap.cause, &gap_words(gap));
-                self.text.gap(&mut self.out, &GapText { stream, time, count: gap.open, cause, words });
-                if self.has_quality_columns() {
-                    self.out.pop();
-                    self.out.extend(std::iter::repeat_n(',', self.qualities.len()));
-                    self.out.push('\n');
-                }
-            }
+    fn frames(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError> {
+        if self.qualities.len() == 0 {
+            self.text.frames(&mut self.out, stream, batch, rows);
+            return Ok(());
+        }
+        for row in rows {
+            self.text.frames(&mut self.out, stream, batch, row..row + 1);
+            self.put_qualities(stream, batch, row);
         }
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
-        self.out.len() >= CHUNK_BYTES
+    fn gap(&mut self, gap: &GapRow) -> Result<(), QueryError> {
+        let time = (gap.from_time_ns, gap.to_time_ns);
+        let (stream, cause, words) = (&gap.stream_name, &gap.cause, &gap_words(gap));
+        self.text.gap(&mut self.out, &GapText { stream, time, count: gap.open, cause, words });
+        if self.has_quality_columns() {
+            self.out.pop();
+            self.out.extend(std::iter::repeat_n(',', self.qualities.len()));
+            self.out.push('\n');
+        }
+        Ok(())
+    }
+
+    fn rows_max(&self) -> usize {
+        // Lines of wide rows and long texts are long.
+        if self.is_narrow { RUN_ROWS_MAX } else { 1 }
     }
 
     fn take(&mut self) -> Vec<u8> {
-        match self.is_full() {
-            true => std::mem::take(&mut self.out).into_bytes(),
-            false => Vec::new(),
+        if self.out.len() < CHUNK_BYTES {
+            return Vec::new();
         }
+        let next = String::with_capacity(self.out.len());
+        std::mem::replace(&mut self.out, next).into_bytes()
     }
 
     fn finish(self: Box<Self>) -> Result<Vec<u8>, QueryError> {

@@ -106,7 +106,7 @@ pub fn write(
         let Some(frame) = frames.frame() else { break };
         let is_there = |column: &Column| matches!(column.cell(frame.row), Ok(_) | Err(CellState::Unknown));
         if frame.batch.columns.iter().any(is_there) {
-            writer.frame(&mut text, frame.stream, frame.batch, frame.row);
+            writer.frames(&mut text, frame.stream, frame.batch, frame.row..frame.row + 1);
             written += 1;
             if keeps {
                 // The header is in the first entry.

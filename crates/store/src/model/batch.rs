@@ -370,8 +370,8 @@ impl Batch {
         }
     }
 
-    /// Returns the `time` of every frame, copied only if that is needed.
-    pub(crate) fn time_values(&self) -> Cow<'_, [i64]> {
+    /// Returns the `time` of every frame, in nanoseconds since 1970 UTC, copied only if that is needed.
+    pub fn time_values(&self) -> Cow<'_, [i64]> {
         match &self.source_time {
             Some(times) if self.source_clock && times.valid.is_none() => Cow::Borrowed(&times.values),
             Some(_) if self.source_clock => Cow::Owned((0..self.len()).map(|row| self.time(row)).collect()),

@@ -161,10 +161,29 @@ impl OrderedFrames {
         Some(OrderedFrame { stream: at, position, batch, row })
     }
 
+    /// Returns the number of frames, up to `most`, that come next, up to and including a `time`, in consecutive ascending
+    /// rows of one batch: at least one if [`OrderedFrames::peek`] found a frame of that time.
+    pub fn run(&self, until: i64, most: usize) -> usize {
+        let mut heads = self.heads.iter();
+        let Some(Reverse((_, at))) = heads.next() else { return 0 };
+        // Behind the first of the heap, one of these is the next.
+        let other = heads.take(2).map(|Reverse(head)| head.0).min();
+        let is_next = |position| other.is_none_or(|other| self.key(position) < other) && position.time <= until;
+        match self.newest_first {
+            true => most.min(1),
+            false => self.streams[*at].run(is_next, most),
+        }
+    }
+
     /// Skips the frame found by [`OrderedFrames::peek`].
     pub fn advance(&mut self) {
+        self.advance_by(1);
+    }
+
+    /// Skips as many frames, of a run found by [`OrderedFrames::run`].
+    pub fn advance_by(&mut self, frames: usize) {
         let Some(Reverse((_, at))) = self.heads.pop() else { return };
-        self.streams[at].advance();
+        self.streams[at].advance(frames);
         self.push(at);
     }
 

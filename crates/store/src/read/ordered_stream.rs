@@ -104,9 +104,21 @@ impl OrderedStream {
         Some((self.head()?, &self.batches[row.batch as usize], row.at as usize))
     }
 
-    /// Skips the next frame.
-    pub(crate) fn advance(&mut self) {
-        self.next += 1;
+    /// Returns how many of the next frames are consecutive ascending rows of one batch, as long as `is_next` holds for
+    /// their positions.
+    pub(crate) fn run(&self, is_next: impl Fn(FramePosition) -> bool, most: usize) -> usize {
+        let rows = &self.rows[self.next..];
+        let Some(first) = rows.first() else { return 0 };
+        let follows = |(after, row): (usize, &SliceRow)| {
+            let position = FramePosition { time: row.time, stream: self.scan.stream, row: row.row };
+            row.batch == first.batch && row.at as usize == first.at as usize + after && is_next(position)
+        };
+        rows.iter().take(most).enumerate().take_while(|&row| follows(row)).count()
+    }
+
+    /// Skips the next frames.
+    pub(crate) fn advance(&mut self, frames: usize) {
+        self.next += frames;
     }
 
     /// Takes the frames that were read: batches, and the order of their rows.

@@ -38,7 +38,7 @@ fn store_of(streams: usize) -> (Store, Vec<StreamId>, tempfile::TempDir) {
     (store, ids, dir)
 }
 
-/// Reads all. Returns positions and texts, and the most bytes of texts that were held.
+/// Reads all, run by run. Returns positions and texts, and the most bytes of texts that were held.
 fn read(store: &Store, scan: &OrderedScan) -> (Vec<(FramePosition, String)>, usize) {
     let mut frames = OrderedFrames::new(&store.view(), scan);
     let (mut found, mut most) = (Vec::new(), 0);
@@ -52,12 +52,20 @@ fn read(store: &Store, scan: &OrderedScan) -> (Vec<(FramePosition, String)>, usi
                 assert_eq!(frame.position, position);
                 assert_eq!(scan.streams[frame.stream].0, position.stream);
                 assert_eq!((frame.batch.time(frame.row), frame.batch.rows[frame.row]), (position.time, position.row));
-                let Ok(Value::String(text)) = frame.batch.columns[0].cell(frame.row) else { panic!("no text") };
-                found.push((position, text.to_owned()));
+                let (until, rows_max) = (position.time + S * (found.len() as i64 % 3), 1 + found.len() % 9);
+                let run = frames.run(until, rows_max);
+                assert!(run > 0 && run <= rows_max);
+                for row in frame.row..frame.row + run {
+                    let Ok(Value::String(text)) = frame.batch.columns[0].cell(row) else { panic!("no text") };
+                    let position =
+                        FramePosition { time: frame.batch.time(row), row: frame.batch.rows[row], ..position };
+                    assert!(scan.newest_first || position.time <= until);
+                    found.push((position, text.to_owned()));
+                }
                 most = most.max(frame.batch.varying_bytes());
+                frames.advance_by(run);
             }
         }
-        frames.advance();
     }
     assert!(frames.take_troubles().is_empty());
     assert_eq!(frames.peek(due).unwrap(), NextFrame::None);
@@ -175,7 +183,7 @@ fn a_few_times_that_are_centuries_away_take_few_slices() {
             slices += 1;
             while stream.head().is_some() {
                 found += 1;
-                stream.advance();
+                stream.advance(1);
             }
         }
         assert_eq!(found, 3_000);
