@@ -2,6 +2,7 @@
 
 mod array;
 pub(crate) mod direct;
+pub(crate) mod fixed;
 pub(crate) mod labels;
 pub(crate) mod names;
 pub(crate) mod parameter;

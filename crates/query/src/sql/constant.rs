@@ -125,6 +125,11 @@ impl LongTexts {
         Ok(LongTexts(take.texts.into_iter().enumerate().map(shared).collect()))
     }
 
+    /// Reports whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Replaces parameters in a plan by the long texts, and by the long values among `values`.
     ///
     /// # Errors
