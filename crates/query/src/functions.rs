@@ -3,6 +3,7 @@
 pub(crate) mod float;
 pub(crate) mod growth;
 pub(crate) mod integer;
+pub(crate) mod kept;
 pub(crate) mod large;
 pub(crate) mod like;
 pub(crate) mod operator;

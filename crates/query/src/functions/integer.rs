@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
+use datafusion::arrow::compute::kernels::numeric::{add, mul, neg, sub};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::tree_node::Transformed;
@@ -27,11 +27,15 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 
 use crate::error::{QueryError, sqlstate};
+use crate::functions::float::{array_with_one_nan, scalar_with_one_nan};
 
 mod mean;
 mod sum;
 #[cfg(test)]
 mod tests;
+
+/// Decimal digits of the widest integer.
+const INTEGER_DIGITS: u8 = 20;
 
 const HINT: &str = "Cast one of the numbers to a wider type before: bigint, numeric or double precision.";
 
@@ -129,7 +133,7 @@ fn negated(number: Expr, kind: DataType) -> Result<Expr> {
     Ok(checked.then(Operator::Minus).call(vec![zero, number]))
 }
 
-/// Operations on integers of one type, from left to right.
+/// Operations on numbers, from left to right, which were found to be integers of one type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Checked {
     /// All operators, joined. No statement can call a function of this name.
@@ -161,6 +165,37 @@ impl Checked {
         Expr::ScalarFunction(ScalarFunction { func: Arc::new(ScalarUDF::from(self)), args })
     }
 
+    /// Returns the types of arguments and of the result for arguments of these types. They are other than integers if
+    /// branches of a CASE, or inputs of a UNION, turned out to have a type in common that holds more.
+    fn types_for(&self, arg_types: &[DataType]) -> Result<(Vec<DataType>, DataType)> {
+        let is_number = |kind: &DataType| kind.is_numeric() || kind.is_null();
+        if !arg_types.iter().all(is_number) {
+            return Ok((vec![self.kind.clone(); arg_types.len()], self.kind.clone()));
+        }
+        let has_float = arg_types.iter().any(DataType::is_floating);
+        let typed = |kind: &DataType| match kind {
+            DataType::Null => self.kind.clone(),
+            kind if has_float && kind.is_decimal() => DataType::Float64,
+            kind => kind.clone(),
+        };
+        let mut types: Vec<DataType> = arg_types.iter().map(typed).collect();
+        let Some(mut result) = types.first().cloned() else { return Ok((types, self.kind.clone())) };
+        if types.iter().any(DataType::is_decimal) {
+            for kind in types.iter_mut().filter(|kind| kind.is_integer()) {
+                *kind = DataType::Decimal128(INTEGER_DIGITS, 0);
+            }
+            result = types[0].clone();
+            for (op, right) in self.ops.iter().zip(&types[1..]) {
+                result = BinaryTypeCoercer::new(&result, op, right).get_result_type()?;
+            }
+            return Ok((types, result));
+        }
+        for (op, right) in self.ops.iter().zip(&types[1..]) {
+            (result, _) = BinaryTypeCoercer::new(&result, op, right).get_input_types()?;
+        }
+        Ok((vec![result.clone(); types.len()], result))
+    }
+
     fn step(&self, left: &ColumnarValue, op: Operator, right: &ColumnarValue) -> Result<ColumnarValue> {
         let result = match op {
             Operator::Plus => apply(left, right, add),
@@ -170,10 +205,19 @@ impl Checked {
         };
         let leaves = |error: &ArrowError| matches!(error, ArrowError::ArithmeticOverflow(_));
         match result {
-            Err(DataFusionError::ArrowError(error, _)) if leaves(error.as_ref()) => Err(out_of_range(&self.kind, HINT)),
+            Err(DataFusionError::ArrowError(error, _)) if leaves(error.as_ref()) && left.data_type().is_integer() => {
+                Err(out_of_range(&left.data_type(), HINT))
+            }
             result => result,
         }
     }
+}
+
+fn negative(number: &ColumnarValue) -> Result<ColumnarValue> {
+    Ok(match number {
+        ColumnarValue::Array(numbers) => ColumnarValue::Array(neg(numbers)?),
+        ColumnarValue::Scalar(number) => ColumnarValue::Scalar(number.arithmetic_negate()?),
+    })
 }
 
 impl ScalarUDFImpl for Checked {
@@ -201,16 +245,17 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
-        Ok(vec![self.kind.clone(); arg_types.len()])
+        Ok(self.types_for(arg_types)?.0)
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.kind.clone())
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        Ok(self.types_for(arg_types)?.1)
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
-        Ok(Arc::new(Field::new(&self.name, self.kind.clone(), nullable)))
+        let types: Vec<DataType> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        Ok(Arc::new(Field::new(&self.name, self.types_for(&types)?.1, nullable)))
     }
 
     fn is_strict(&self) -> bool {
@@ -222,13 +267,22 @@ impl ScalarUDFImpl for Checked {
         let Some(mut result) = args.next() else {
             return Err(DataFusionError::Internal(format!("{} has arguments", self.name)));
         };
-        for (op, next) in self.ops.iter().zip(args) {
-            result = self.step(&result, *op, &next)?;
+        for (at, (op, next)) in self.ops.iter().zip(args).enumerate() {
+            // Subtracted from 0, a float zero would lose its sign.
+            result = if self.negates && at == 0 && next.data_type().is_floating() {
+                negative(&next)?
+            } else {
+                self.step(&result, *op, &next)?
+            };
         }
-        Ok(result)
+        Ok(match result {
+            ColumnarValue::Array(array) => ColumnarValue::Array(array_with_one_nan(array)),
+            ColumnarValue::Scalar(value) => ColumnarValue::Scalar(scalar_with_one_nan(value)),
+        })
     }
 
-    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
-        Interval::make_unbounded(&self.kind)
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        let types: Vec<DataType> = inputs.iter().map(|input| input.data_type()).collect();
+        Interval::make_unbounded(&self.types_for(&types)?.1)
     }
 }

@@ -1,15 +1,18 @@
-//! Refuses `IN (subquery)` where its result could be wrong.
+//! Refuses `IN (subquery)` where its result could be wrong, and bounds the time of those that are joins.
 //!
 //! DataFusion makes a semi or anti join of a membership that is a condition of its own. Elsewhere it makes a join with
 //! a mark, which is true or false but never NULL, as it must be if the value or one of the subquery's is NULL. In a
 //! disjunction, where NULL and false are alike, only a negated one is wrong.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result};
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, JoinType, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::InSubquery;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 
 use crate::error::{QueryError, sqlstate};
 
@@ -84,4 +87,57 @@ fn check_one(membership: &InSubquery, negated: bool, place: Place, schema: &DFSc
         "IN (subquery) is offered as a condition of its own, or without NOT between OR: NULLs would count as false";
     let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text);
     Err(error.with_hint("Use EXISTS or NOT EXISTS (SELECT … WHERE …), or select IS NOT NULL values.").into_datafusion())
+}
+
+/// Rule that lets a semi or anti join compare with each key of its right side once. Otherwise a key that many rows have on
+/// both sides costs time for each pair of them.
+#[derive(Debug)]
+pub(crate) struct DistinctMembers;
+
+impl OptimizerRule for DistinctMembers {
+    fn name(&self) -> &str {
+        "distinct_members"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Join(mut join) = plan else { return Ok(Transformed::no(plan)) };
+        let is_membership = matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti);
+        let column = |(_, right): &(Expr, Expr)| matches!(right, Expr::Column(_)).then(|| right.clone());
+        let keys: Option<Vec<Expr>> = join.on.iter().map(column).collect();
+        let Some(keys) = keys.filter(|keys| is_membership && join.filter.is_none() && !keys.is_empty()) else {
+            return Ok(Transformed::no(LogicalPlan::Join(join)));
+        };
+        if is_distinct(&join.right, keys.len()) {
+            return Ok(Transformed::no(LogicalPlan::Join(join)));
+        }
+        let right = LogicalPlanBuilder::from(join.right.clone()).aggregate(keys, Vec::<Expr>::new())?;
+        join.right = Arc::new(right.build()?);
+        Ok(Transformed::yes(LogicalPlan::Join(join)))
+    }
+}
+
+/// Reports whether the rows of a plan are known to be distinct in this number of columns, which are all that it has.
+fn is_distinct(plan: &LogicalPlan, columns: usize) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.is_empty() && aggregate.group_expr.len() == columns,
+        LogicalPlan::SubqueryAlias(alias) => is_distinct(&alias.input, columns),
+        LogicalPlan::Projection(projection) => {
+            projection.expr.len() == columns
+                && projection.expr.iter().all(is_column)
+                && is_distinct(&projection.input, columns)
+        }
+        _ => false,
+    }
+}
+
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Column(_) => true,
+        Expr::Alias(alias) => is_column(&alias.expr),
+        _ => false,
+    }
 }

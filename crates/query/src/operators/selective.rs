@@ -90,8 +90,12 @@ fn edge_of_function(of: &AggregateFunctionExpr, columns: &[TableColumn]) -> Opti
     if of.is_distinct() || of.ignore_nulls() {
         return None;
     }
-    // All rows of a stream have the same tags.
-    let key = of.order_bys().iter().find(|key| !is_tag(&key.expr, columns))?;
+    // All rows of a stream have the same tags. A further key decides between rows of one time.
+    let mut keys = of.order_bys().iter().filter(|key| !is_tag(&key.expr, columns));
+    let key = keys.next()?;
+    if keys.next().is_some() {
+        return None;
+    }
     let source = &columns.get(key.expr.downcast_ref::<Column>()?.index())?.source;
     if !matches!(source, ColumnSource::Micros(FrameTime::Time) | ColumnSource::Nanos(FrameTime::Time)) {
         return None;

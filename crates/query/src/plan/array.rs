@@ -30,8 +30,13 @@ pub(super) fn decode(
         let of_text = |text: &Option<String>| of(text.as_ref().map(String::as_bytes), element);
         elements.iter().map(of_text).collect::<Result<_, _>>()?
     };
+    // Numbers that the expected type does not hold are compared as they are.
+    let is_held = |kind: &DataType, value: &ScalarValue| {
+        let back = value.cast_to(kind).and_then(|cast| cast.cast_to(&value.data_type()));
+        value.is_null() || back.is_ok_and(|back| back == *value)
+    };
     let kind = match target {
-        Some(kind) => kind.clone(),
+        Some(kind) => values.iter().find(|value| !is_held(kind, value)).map_or(kind.clone(), ScalarValue::data_type),
         None => values.iter().find(|value| !value.is_null()).map_or(DataType::Utf8, ScalarValue::data_type),
     };
     let values = values.iter().map(|value| value.cast_to(&kind)).collect::<Result<Vec<_>, _>>()?;
