@@ -10,5 +10,6 @@ pub(crate) mod narrow;
 pub(crate) mod selective;
 pub(crate) mod serial;
 pub(crate) mod sorted;
+pub(crate) mod stored_order;
 pub(crate) mod subquery;
 pub(crate) mod totalled;

@@ -6,7 +6,7 @@ pub(crate) mod cache;
 pub(crate) mod step;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{QueryError, sqlstate};
 use crate::functions;
+use crate::functions::kept::ConditionsKept;
 use crate::functions::large::LargeCalls;
 use crate::functions::operator::OperatorFunction;
 use crate::functions::part::PartFunction;
@@ -43,11 +44,13 @@ use crate::functions::zero::{BothZeros, OneZeroInKeys};
 use crate::operators::cooperation::Cooperation;
 use crate::operators::guard;
 use crate::operators::inlined;
-use crate::operators::membership::CheckMemberships;
+use crate::operators::membership::{CheckMemberships, DistinctMembers};
 use crate::operators::selective::SelectiveScan;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
+use crate::operators::stored_order::StoredOrder;
 use crate::operators::totalled::Totalled;
+use crate::plan::fixed::is_fixed;
 use crate::plan::labels::Labels;
 use crate::plan::names;
 use crate::plan::parameter;
@@ -90,7 +93,7 @@ use crate::system::session_tables::SessionRows;
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
-use crate::telemetry::{FUNCTIONS, TelemetryFunction};
+use crate::telemetry::{FUNCTIONS, TelemetryFunction, with_meant};
 
 /// Maximum batches buffered between a running query and its client.
 const BATCHES_IN_FLIGHT: usize = 2;
@@ -285,6 +288,8 @@ fn template(
         .with_target_partitions(options.threads.max(1));
     let settings = config.options_mut();
     settings.execution.time_zone = Some(crate::table::column::UTC.to_owned());
+    // Rows that are dealt out among threads come back in any order. Long streams are divided by the scan itself.
+    settings.optimizer.enable_round_robin_repartition = false;
     // Done by `SortedScan` instead.
     settings.optimizer.enable_sort_pushdown = false;
     // A dynamic filter would be pushed through all queries below, and double with each that uses a column twice.
@@ -348,8 +353,12 @@ fn template(
     context.register_udf(ScalarUDF::from(FormatType(Arc::new(create_format_type_udf()))));
     let mut state = context.state();
     functions::bound(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
-    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(SerialUnions)];
-    rules.extend(state.physical_optimizers().iter().cloned());
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
+        vec![Arc::new(SerialUnions), Arc::new(StoredOrder)];
+    // The rule for filters takes columns of both sides of a join for those of one, by their names. The logical plan has
+    // them where they belong already.
+    let takes_part = |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| !rule.name().starts_with("FilterPushdown");
+    rules.extend(state.physical_optimizers().iter().filter(takes_part).cloned());
     rules.push(Arc::new(SortedScan));
     if options.by_statistics {
         rules.push(Arc::new(Totalled));
@@ -363,6 +372,8 @@ fn template(
         .with_analyzer_rule(Arc::new(TextsOfValues))
         .with_analyzer_rule(Arc::new(OneZeroInKeys))
         .with_analyzer_rule(Arc::new(CheckMemberships))
+        .with_analyzer_rule(Arc::new(ConditionsKept))
+        .with_optimizer_rule(Arc::new(DistinctMembers))
         .with_optimizer_rule(Arc::new(BothZeros))
         .build())
 }
@@ -396,8 +407,14 @@ pub(crate) struct Plan {
     arguments: Vec<usize>,
     /// Whether it may be reused, which it may not if a table function fixed its arguments.
     pub(crate) reusable: bool,
+    /// Whether it calls table functions. Planning evaluates their arguments and chooses their channels and runs.
+    pub(crate) calls_functions: bool,
+    /// Whether it calls table functions with arguments that change with the time.
+    pub(crate) follows_time: bool,
     /// Whether it reads the cursors or prepared statements of its session.
     pub(crate) reads_session: bool,
+    /// The plan as its first run optimised it; `None` if each run may get another one.
+    optimised: Option<OnceLock<LogicalPlan>>,
     /// Plan for running it without DataFusion, if it is simple enough.
     pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
     /// Memory of the statement.
@@ -537,7 +554,7 @@ impl Inner {
         let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
         let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
-        let logical = logical.map_err(|error| tables.with_nearest(repeated.named(error.into())))?;
+        let logical = logical.map_err(|error| with_meant(tables.with_nearest(repeated.named(error.into()))))?;
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -562,6 +579,7 @@ impl Inner {
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
+        let optimised = (reusable && texts.is_empty() && is_fixed(&logical)?).then(OnceLock::new);
         Ok(Arc::new(Plan {
             version,
             logical,
@@ -571,7 +589,10 @@ impl Inner {
             casts,
             arguments,
             reusable,
+            calls_functions: functions.any,
+            follows_time: functions.follow_time,
             reads_session,
+            optimised,
             direct,
             footprint,
             weight,
@@ -586,11 +607,6 @@ impl Inner {
         (rows, marks): (Arc<SessionRows>, MarkUse),
         (stopped, step): (Stopped, Option<StepView>),
     ) -> Result<Planned, QueryError> {
-        let mut logical = plan.texts.bind(plan.logical.clone(), &values)?;
-        if !values.is_empty() {
-            let values = ParamValues::List(values.into_iter().map(Into::into).collect());
-            logical = logical.with_param_values(values)?;
-        }
         let mut state = state.clone();
         let view = step.as_ref().map_or_else(|| self.store.view(), |step| step.view.clone());
         let view = with_marks(view, marks);
@@ -604,10 +620,8 @@ impl Inner {
             Some(step) => step.pin(&mut state),
             None => FixedNow::new(state.execution_props().query_execution_start_time.map(|at| at.timestamp_micros())),
         };
-        guard::check_explained(&logical, &state)?;
-        let logical = state.optimize(&logical)?;
+        let logical = plan.optimised(&state, values)?;
         constant::optimized();
-        sized::check(&logical)?;
         let rows = guard::batch_rows(&logical, state.config().batch_size())?;
         state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
         let planner = state.query_planner().clone();
@@ -622,9 +636,36 @@ impl Inner {
 }
 
 impl Plan {
-    /// Reports whether it must be made again for these values, as it fixed the arguments of a table function.
+    /// Reports whether it must be made again for a run with these values, as it fixed what depends on them, or on the
+    /// time at which a table function was planned.
     pub(crate) fn depends_on(&self, values: &[ScalarValue]) -> bool {
-        !self.reusable && !values.is_empty()
+        self.calls_functions || !self.reusable && !values.is_empty()
+    }
+
+    /// Reports whether the columns of its result are those of another plan.
+    pub(crate) fn has_columns_of(&self, other: &Plan) -> bool {
+        let (own, others) = (self.schema.fields(), other.schema.fields());
+        let is_same = |(a, b): (&FieldRef, &FieldRef)| a.name() == b.name() && a.data_type() == b.data_type();
+        own.len() == others.len() && own.iter().zip(others).all(is_same)
+    }
+
+    /// Returns the optimised plan for values of its parameters.
+    fn optimised(&self, state: &SessionState, values: Vec<ScalarValue>) -> Result<LogicalPlan, QueryError> {
+        if let Some(optimised) = self.optimised.as_ref().and_then(OnceLock::get) {
+            return Ok(optimised.clone());
+        }
+        let mut logical = self.texts.bind(self.logical.clone(), &values)?;
+        if !values.is_empty() {
+            let values = ParamValues::List(values.into_iter().map(Into::into).collect());
+            logical = logical.with_param_values(values)?;
+        }
+        guard::check_explained(&logical, state)?;
+        let optimised = state.optimize(&logical)?;
+        sized::check(&optimised)?;
+        if let Some(kept) = &self.optimised {
+            return Ok(kept.get_or_init(|| optimised).clone());
+        }
+        Ok(optimised)
     }
 
     /// Reports whether the parameter at a position from 0 is an argument of a table function only.

@@ -87,7 +87,7 @@ impl Statement {
             None => session.prepare(&self.sql).await,
             Some(subscribe) => {
                 let prepared = session.prepare(subscribe.select).await?;
-                Followed::of(&prepared.plan.logical)?;
+                Followed::of(&prepared.plan)?;
                 Ok(prepared)
             }
         }

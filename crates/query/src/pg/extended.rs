@@ -190,18 +190,8 @@ impl Connection {
                 fresh
             }
         };
-        let same = fresh.schema.fields().len() == plan.schema.fields().len()
-            && fresh
-                .schema
-                .fields()
-                .iter()
-                .zip(plan.schema.fields())
-                .all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type());
-        if !same {
-            // The described columns are outdated. Clients prepare again on this error.
-            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message::PLAN_CHANGED)
-                .with_hint("Channels were added or widened. Prepare the statement again.")
-                .into());
+        if !fresh.has_columns_of(plan) {
+            return Err(plan_changed().into());
         }
         Ok(Some(fresh))
     }
@@ -330,8 +320,18 @@ impl Connection {
         }
         let (watched, session) = (self.watch(self.session.deadline()), &self.session);
         let replanned = session.replan(statement, prepared.footprint, values);
+        let described = plan;
         let plan = watched.run(&self.client.socket, replanned).await??;
+        if values.is_empty() && !plan.has_columns_of(described) {
+            return Err(plan_changed().into());
+        }
         let values = if plan.parameters.is_empty() { &[] } else { values.as_slice() };
         self.start(&plan, values, formats, deadline).await
     }
+}
+
+/// Returns the error for described columns that are outdated. Clients prepare again on it.
+fn plan_changed() -> QueryError {
+    QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, message::PLAN_CHANGED)
+        .with_hint("Channels were added or widened. Prepare the statement again.")
 }

@@ -213,11 +213,16 @@ fn number(name: &str) -> Result<usize, QueryError> {
         .ok_or_else(|| QueryError::new(sqlstate::SYNTAX_ERROR, format!("there is no parameter {name}")))
 }
 
+/// Words in calls of functions whose values change with the time.
+const CLOCKS: [&str; 7] = ["now(", "current_", "localtime", "_timestamp(", "timeofday", "random(", "'now"];
+
 /// Table functions of a statement.
 #[derive(Default)]
 pub(crate) struct TableFunctions {
     /// Whether there are any. They take constants, so a plan with them can be used only once.
     pub(crate) any: bool,
+    /// Whether an argument may be another one at another time.
+    pub(crate) follow_time: bool,
     /// Numbers and types of the parameters inside them.
     pub(crate) parameters: Vec<(usize, DataType)>,
 }
@@ -227,6 +232,8 @@ impl Visitor for TableFunctions {
         self.any |= matches!(factor, TableFactor::Table { args: Some(_), .. } | TableFactor::TableFunction { .. });
         if let TableFactor::Table { name, args: Some(args), .. } = factor {
             let function = name.to_string().to_lowercase();
+            let text = args.args.iter().map(|arg| arg.to_string().to_lowercase()).collect::<String>();
+            self.follow_time |= CLOCKS.iter().any(|clock| text.contains(clock));
             for (position, arg) in args.args.iter().enumerate() {
                 if let Some(number) = placeholder(arg) {
                     let kind = match (function.as_str(), position) {

@@ -8,6 +8,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
 use strongback_store::StreamId;
 
 use crate::error::{QueryError, sqlstate};
+use crate::query::Plan;
 use crate::subscription::window::{Windows, constant};
 use crate::system::function::StateTable;
 use crate::table::StoreTable;
@@ -53,17 +54,18 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Finds the class of a plan that is not optimised yet.
+    /// Finds the class of a plan.
     ///
     /// # Errors
     /// If its result cannot be followed.
-    pub(crate) fn of(plan: &LogicalPlan) -> Result<Followed, QueryError> {
+    pub(crate) fn of(plan: &Plan) -> Result<Followed, QueryError> {
+        let (plan, has_times) = (&plan.logical, plan.follows_time);
         let sources = Sources::of(plan)?;
         let (class, of_one) = match (rows_of(plan), windows_of(plan)) {
             (Some(_), _) => (Class::Rows, true),
             (None, Some(windows)) => (Class::Windows(windows), true),
             _ => {
-                let follows_time = sources.follows_time || has_clock(plan)?;
+                let follows_time = sources.follows_time || has_times || has_clock(plan)?;
                 (Class::Result { is_ordered: is_ordered(plan), follows_time }, false)
             }
         };

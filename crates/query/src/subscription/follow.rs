@@ -133,7 +133,7 @@ impl Subscription {
         if !plan.parameters.is_empty() {
             return Err(QueryError::new(sqlstate::INDETERMINATE_DATATYPE, "parameters have no values here"));
         }
-        let followed = Followed::of(&plan.logical)?;
+        let followed = Followed::of(&plan)?;
         let mut share = Share::new(inner.sessions.clone(), 0);
         if !share.try_resize(plan.weight) {
             let text = "no room to keep the statement beside those of other sessions";
@@ -298,13 +298,14 @@ impl Subscription {
         by_clock.map(|at| at.max(self.next_at))
     }
 
-    /// Plans the statement again if the catalog changed: its tables may have more streams and columns.
+    /// Plans the statement again if the catalog changed: its tables may have more streams and columns. One that calls
+    /// table functions is planned for each step, as their arguments may have changed with the time.
     async fn replan(&mut self) -> Result<(), QueryError> {
-        if self.plan.version == self.store().catalog_version() {
+        if self.plan.version == self.store().catalog_version() && !self.plan.calls_functions {
             return Ok(());
         }
         let plan = within(self.request.timeout, self.session.prepare(&self.request.sql)).await??.plan;
-        let followed = Followed::of(&plan.logical)?;
+        let followed = Followed::of(&plan)?;
         if followed.class.name() != self.followed.class.name() {
             let text = "the tables changed so that the statement is of another class: subscribe again";
             return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text));

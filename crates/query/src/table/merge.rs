@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use strongback_store::{
-    Batch, BlockCounts, Condition, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream, View,
+    Batch, BlockCounts, Condition, OrderedBatches, OrderedRun, OrderedRuns, OrderedScan, Scan, Scanner, Stream,
+    StreamId, View,
 };
 
 use crate::error::QueryError;
@@ -346,6 +347,11 @@ impl<M> StreamHead<M> {
         let rows = if self.descending { end - count..end } else { start..start + count };
         self.rows = if self.descending { start..end - count } else { start + count..end };
         Run { rows, descending: self.descending }
+    }
+
+    /// Returns the stream that is read.
+    pub(crate) fn id(&self) -> StreamId {
+        self.stream.id
     }
 
     /// Returns the prepared form of the current batch.

@@ -6,9 +6,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::{SortOptions, concat_batches, interleave_record_batch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, DictionaryArray, Int32Array, RecordBatch, RecordBatchOptions,
+};
+use datafusion::arrow::compute::{SortOptions, concat, concat_batches, interleave_record_batch};
+use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
@@ -21,7 +23,7 @@ use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use strongback_store::{BlockCounts, Clock, Stream, View};
+use strongback_store::{BlockCounts, Clock, Stream, StreamId, View};
 
 use crate::error::QueryError;
 use crate::table::RowRanges;
@@ -39,7 +41,7 @@ const PIECES_SMALL: i128 = 4_096;
 const PIECES_MAX: i128 = 1 << 20;
 
 /// Batches between two yields to the runtime, so that a scan can always be cancelled.
-const BATCHES_BETWEEN_YIELDS: usize = 8;
+const BATCHES_BETWEEN_YIELDS: usize = 2;
 
 /// Rows of a scan from which on they are divided among partitions.
 const DIVIDED_ROWS_MIN: u64 = 1 << 16;
@@ -51,6 +53,9 @@ const EDGES_AT_A_TIME: usize = 64;
 const MERGED_ROWS_FIRST: usize = 64;
 /// Maximum rows of a merged batch.
 const MERGED_ROWS_MAX: usize = 4_096;
+/// Rows and bytes of a joined batch from which on no further batch is joined.
+const JOINED_ROWS: usize = 8_192;
+const JOINED_BYTES: usize = 512 << 10;
 
 /// Scan of streams of a table in a view, for some columns and a range of `time`.
 #[derive(Clone)]
@@ -63,6 +68,8 @@ pub(crate) struct StoreScan {
     time: Range<i64>,
     columns: Arc<Vec<TableColumn>>,
     schema: SchemaRef,
+    /// Whether it stays one partition.
+    is_whole: bool,
     /// Order by `time`, for a merged scan with one partition.
     order: Option<TimeOrder>,
     /// Rows of each stream; `None` for all.
@@ -100,6 +107,7 @@ impl StoreScan {
             view,
             partitions,
             parts: 1,
+            is_whole: false,
             time,
             columns,
             schema,
@@ -123,6 +131,16 @@ impl StoreScan {
         let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none();
         let properties = properties(&self.schema, Vec::new(), self.partitions.len());
         reads_all.then(|| StoreScan { parts: 1, edge: Some(edge), properties, ..self.clone() })
+    }
+
+    /// Returns the same scan as one partition that is not divided, in the order of streams and rows.
+    pub(crate) fn in_one(&self) -> StoreScan {
+        let partitions: Vec<Vec<Arc<Stream>>> = vec![self.streams().cloned().collect()];
+        let properties = match self.partitions.len() {
+            1 => self.properties.clone(),
+            _ => properties(&self.schema, Vec::new(), 1),
+        };
+        StoreScan { partitions, parts: 1, is_whole: true, properties, ..self.clone() }
     }
 
     /// Returns the same scan of some rows only, as one partition in the order of streams and rows.
@@ -297,7 +315,7 @@ impl ExecutionPlan for StoreScan {
         let parts = partitions / self.partitions.len().max(1);
         let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none() && self.edge.is_none();
         let rows: u64 = self.streams().map(|stream| self.view.next_row(stream.id)).sum();
-        if parts < 2 || self.parts > 1 || !reads_all || rows < DIVIDED_ROWS_MIN {
+        if parts < 2 || self.parts > 1 || self.is_whole || !reads_all || rows < DIVIDED_ROWS_MIN {
             return Ok(None);
         }
         let partitions = unknown(self.partitions.len() * parts);
@@ -305,7 +323,7 @@ impl ExecutionPlan for StoreScan {
         Ok(Some(Arc::new(StoreScan { parts, properties, ..self.clone() })))
     }
 
-    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let streams = self.partitions.get(partition / self.parts).cloned().unwrap_or_default();
         let rows = match self.parts {
             1 => self.rows.clone(),
@@ -328,6 +346,9 @@ impl ExecutionPlan for StoreScan {
             schema: self.schema.clone(),
             ordered: self.order.is_some(),
             rows: wanted.most.clamp(1, MERGED_ROWS_FIRST),
+            rows_max: JOINED_ROWS.min(context.session_config().batch_size()),
+            left: wanted.most,
+            ahead: None,
             made: 0,
             counters: Counters {
                 rows_read: counter("rows_read"),
@@ -372,8 +393,14 @@ struct Batches {
     merge: Merge<MergedBatch>,
     schema: SchemaRef,
     ordered: bool,
-    /// Rows of the next merged batch.
+    /// Rows of the next batch.
     rows: usize,
+    /// Maximum rows of a batch that several are joined to.
+    rows_max: usize,
+    /// Rows that are still wanted, without an order.
+    left: usize,
+    /// Batch that was read behind the last rows of another stream.
+    ahead: Option<(StreamId, RecordBatch)>,
     /// Merged batches so far.
     made: u64,
     /// Streams of each of which one row is wanted.
@@ -434,9 +461,7 @@ impl Batches {
             return Ok(Some(concat_batches(&self.schema, &rows).map_err(DataFusionError::from)?));
         }
         if !self.ordered {
-            // A run is a whole batch, without a limit.
-            let Some((head, _)) = self.merge.next(&prepare, usize::MAX)? else { return Ok(None) };
-            return Ok(head.made().map(|made| made.batch.clone()));
+            return self.next_joined();
         }
         self.made += 1;
         let mut sources = Vec::new();
@@ -462,6 +487,57 @@ impl Batches {
         let merged = interleave_record_batch(&sources, &rows).map_err(DataFusionError::from)?;
         Ok(Some(merged))
     }
+}
+
+impl Batches {
+    /// Returns the next batches of a stream as one: each time up to twice as many rows, so that the first ones come at
+    /// once.
+    fn next_joined(&mut self) -> Result<Option<RecordBatch>, QueryError> {
+        let prepare = ToRecordBatch { schema: &self.schema, counters: &self.counters };
+        let most = self.rows.min(self.left);
+        let (mut parts, mut of, mut rows, mut bytes) = (Vec::new(), None, 0, 0);
+        while rows < most && bytes < JOINED_BYTES {
+            let next = match self.ahead.take() {
+                Some(ahead) => Some(ahead),
+                None => self.merge.next(&prepare, usize::MAX)?.and_then(|(head, _)| {
+                    // A run is a whole batch, without a limit.
+                    Some((head.id(), head.made()?.batch.clone()))
+                }),
+            };
+            let Some((stream, batch)) = next else { break };
+            if of.is_some_and(|of| of != stream) {
+                self.ahead = Some((stream, batch));
+                break;
+            }
+            of = Some(stream);
+            rows += batch.num_rows();
+            bytes += batch.get_array_memory_size();
+            parts.push(batch);
+        }
+        self.rows = (self.rows * 2).min(self.rows_max);
+        self.left = self.left.saturating_sub(rows);
+        Ok(match parts.len() {
+            0 | 1 => parts.pop(),
+            _ => Some(joined(&self.schema, &parts, rows)?),
+        })
+    }
+}
+
+/// Joins batches of one stream.
+fn joined(schema: &SchemaRef, parts: &[RecordBatch], rows: usize) -> Result<RecordBatch, QueryError> {
+    let column = |at: usize| -> Result<ArrayRef, DataFusionError> {
+        let columns: Vec<&dyn Array> = parts.iter().map(|part| part.column(at).as_ref()).collect();
+        // A tag has one value in all rows.
+        if let Some(tag) = columns[0].as_dictionary_opt::<Int32Type>().filter(|tag| tag.null_count() == 0) {
+            let keys = Int32Array::from(vec![0; rows]);
+            return Ok(Arc::new(DictionaryArray::try_new(keys, tag.values().clone())?));
+        }
+        Ok(concat(&columns)?)
+    };
+    let columns = (0..schema.fields().len()).map(column).collect::<Result<_, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(schema.clone(), columns, &options);
+    Ok(batch.map_err(DataFusionError::from)?)
 }
 
 /// Builds the columns of a table for one batch of a stream.

@@ -11,7 +11,8 @@ use strongback_store::{
     Channel, ChannelIndex, ChannelType, Interpolation, Pattern, Store, Stream, StreamKey, View, matching_data,
 };
 
-use crate::error::{QueryError, sqlstate};
+use crate::error::{NAMES_COMPARED_MAX, QueryError, nearest, sqlstate};
+use crate::running::clock::statement_now_us;
 use crate::sql::value::cast_time;
 use crate::table::column::timestamp_type;
 
@@ -189,6 +190,22 @@ impl<'a> Arguments<'a> {
         Ok(from..to)
     }
 
+    /// Returns a span of time like [`Arguments::span`] that ends now at the latest, or after the newest frame of these
+    /// streams, since nothing is known of the time after that.
+    ///
+    /// # Errors
+    /// As for a span.
+    pub(crate) fn known_span<'s>(
+        &self,
+        at: usize,
+        streams: impl Iterator<Item = &'s Arc<Stream>>,
+    ) -> Result<Range<i64>, QueryError> {
+        let (span, view) = (self.span(at)?, self.store.view());
+        let newest = streams.filter_map(|stream| Some(view.time_range(stream.id)?.1.saturating_add(1))).max();
+        let known = newest.unwrap_or(i64::MIN).max(statement_now_us().saturating_mul(1_000));
+        Ok(span.start..span.end.min(known).max(span.start))
+    }
+
     /// Returns a duration in nanoseconds, which may be negative.
     pub(crate) fn duration_ns(&self, at: usize) -> Result<i64, QueryError> {
         let value = self.value(at)?;
@@ -247,7 +264,17 @@ impl<'a> Arguments<'a> {
         let mut chosen = matching_channels(&self.store.view(), &pattern)?;
         if chosen.is_empty() {
             let message = format!("no channel matches {}", pattern.as_str());
-            return Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, message));
+            let error = QueryError::new(sqlstate::UNDEFINED_COLUMN, message);
+            let view = self.store.view();
+            let all = view.catalog().streams.iter().flat_map(|stream| {
+                let channels = stream.layout.channels.iter();
+                channels.map(|channel| stream.key.channel_name(&channel.name))
+            });
+            let names: Vec<String> = all.take(NAMES_COMPARED_MAX).collect();
+            return Err(match nearest(pattern.as_str(), names.iter().map(String::as_str)) {
+                Some(meant) => error.with_hint(format!("Did you mean {meant}?")),
+                None => error,
+            });
         }
         if numbers_only {
             chosen.retain(ChosenChannel::is_number);

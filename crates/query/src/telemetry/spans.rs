@@ -52,7 +52,8 @@ pub(crate) fn states(arguments: &Arguments<'_>) -> Call {
     let value = [("value", DataType::Utf8), ("number", DataType::Float64), ("open", DataType::Boolean)];
     let schema = schema([("channel", DataType::Utf8)].into_iter().chain(span_columns()).chain(value));
     let open = || -> Result<Box<Open>, QueryError> {
-        let (channels, span) = (Arc::new(arguments.channels(0, false)?), arguments.span(1)?);
+        let channels = Arc::new(arguments.channels(0, false)?);
+        let span = arguments.known_span(1, channels.iter().map(|channel| &channel.stream))?;
         Ok(Box::new(move |opening| {
             let (channels, span) = (channels.clone(), span.clone());
             Ok(Box::new(StatesReader { opening, channels, span, channel: 0, runs: None, last: None, state: None }))
@@ -183,8 +184,8 @@ pub(crate) fn intervals(arguments: &Arguments<'_>, view: &View) -> Call {
     let open_column = [("open", DataType::Boolean)];
     let schema = schema(span_columns().into_iter().chain(open_column));
     let open = || -> Result<Box<Open>, QueryError> {
-        let span = arguments.span(1)?;
         let condition = Condition::parse(arguments.text(0)?, view)?;
+        let span = arguments.known_span(1, condition.channels.iter().map(|channel| &channel.stream))?;
         Ok(Box::new(move |opening| Ok(Box::new(IntervalsReader::new(opening, &condition, span.clone())?))))
     };
     Call { open: open(), schema, ascending: &["from_time", "from_time_ns"] }
