@@ -312,3 +312,13 @@ def test_a_mark_changes_a_result(server: Server) -> None:
             assert answer.status == 201
         assert next(results) == [str(left), left - 1]
     events.close()
+
+
+def test_now_in_a_call_moves_on(server: Server) -> None:
+    server.write(f"engine p=1 {BEGIN_NS}")
+    sql = "select max(to_time_ns) from intervals('\"engine.p\" > 0', now() - interval '100 years', now())"
+    events = Events(server, sql, interval_ms=10)
+    results = (int(data["rows"][0][0]) for name, _, data in events if name == "result")
+    first, second, third = (next(results) for _ in range(3))
+    assert first < second < third
+    events.close()

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use datafusion::common::SchemaError;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use strongback_store::{PatternError, ScanError, TooCostly};
@@ -205,7 +206,12 @@ impl From<DataFusionError> for QueryError {
                 if left_over.iter().any(|word| text.contains(word)) {
                     return QueryError::not_decorrelated();
                 }
-                QueryError::new(code, text)
+                match meant_column(&error) {
+                    Some(meant) => QueryError::new(code, text).with_hint(format!("Did you mean {meant}?")),
+                    None => {
+                        QueryError::new(if text.starts_with(NO_TABLE) { sqlstate::UNDEFINED_TABLE } else { code }, text)
+                    }
+                }
             }
         }
     }
@@ -246,7 +252,6 @@ fn own_cause(error: &(dyn std::error::Error + 'static)) -> Option<QueryError> {
 }
 
 fn datafusion_sqlstate(error: &DataFusionError) -> &'static str {
-    use datafusion::arrow::error::ArrowError;
     match error {
         DataFusionError::SQL(..) => sqlstate::SYNTAX_ERROR,
         DataFusionError::NotImplemented(_) => sqlstate::FEATURE_NOT_SUPPORTED,
@@ -321,11 +326,56 @@ fn plan_sqlstate(text: &str) -> &'static str {
     }
 }
 
+/// Beginning of the message for a table that is named by a column, and not read.
+const NO_TABLE: &str = "missing FROM-clause entry for table";
+
+/// Returns the column that is spelled most similarly to one that does not exist.
+fn meant_column(error: &DataFusionError) -> Option<&str> {
+    let (field, valid_fields) = match error {
+        DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
+            SchemaError::FieldNotFound { field, valid_fields } => (field, valid_fields),
+            _ => return None,
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => return meant_column(inner),
+        DataFusionError::Shared(inner) => return meant_column(inner),
+        DataFusionError::Collection(all) => return all.first().and_then(meant_column),
+        _ => return None,
+    };
+    let of_table = |known: &&Column| field.relation.is_none() || known.relation == field.relation;
+    let known = valid_fields.iter().filter(of_table).take(NAMES_COMPARED_MAX).map(|known| known.name.as_str());
+    nearest(&field.name, known)
+}
+
+/// Maximum names compared with a misspelt one.
+pub(crate) const NAMES_COMPARED_MAX: usize = 10_000;
+
+/// Maximum bytes of a misspelt name: a longer one is no typing error, and comparing it takes long.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Returns the name most similar to a misspelt one, if any is.
+pub(crate) fn nearest<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (asked, length) = (asked.to_lowercase(), asked.chars().count());
+    if asked.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let most = 2.max(length / 3).min(length.saturating_sub(1));
+    let near = known.filter(|known| known.chars().count().abs_diff(length) <= most);
+    let near = near.map(|known| (strsim::damerau_levenshtein(&asked, &known.to_lowercase()), known));
+    near.filter(|(distance, _)| *distance <= most).min().map(|(_, known)| known)
+}
+
 /// Returns the innermost message, without DataFusion's prefixes and appended help.
 fn readable(error: &DataFusionError) -> String {
     match error {
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } => {
+                if let Some(table) = &field.relation
+                    && !valid_fields
+                        .iter()
+                        .any(|known| known.relation.as_ref().is_some_and(|of| of.table() == table.table()))
+                {
+                    return format!("{NO_TABLE} \"{}\"", table.table());
+                }
                 let mut seen = HashSet::new();
                 let mut names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();
                 names.retain(|name| seen.insert(*name));
@@ -343,6 +393,8 @@ fn readable(error: &DataFusionError) -> String {
             other => other.to_string(),
         },
         DataFusionError::Diagnostic(_, inner) => readable(inner),
+        // The rule that found an error says nothing to its reader.
+        DataFusionError::Context(text, inner) if is_rule(text) => readable(inner),
         DataFusionError::Context(text, inner) => format!("{text}: {}", readable(inner)),
         DataFusionError::Shared(inner) => readable(inner),
         DataFusionError::Collection(all) if !all.is_empty() => readable(&all[0]),
@@ -350,15 +402,33 @@ fn readable(error: &DataFusionError) -> String {
         | DataFusionError::Execution(text)
         | DataFusionError::NotImplemented(text)
         | DataFusionError::ResourcesExhausted(text)
-        | DataFusionError::Configuration(text) => first_line(text),
-        DataFusionError::ArrowError(arrow, _) => first_line(&arrow.to_string()),
+        | DataFusionError::Configuration(text)
+        | DataFusionError::Internal(text) => first_line(text),
+        DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+            ArrowError::ParseError(text)
+            | ArrowError::CastError(text)
+            | ArrowError::ComputeError(text)
+            | ArrowError::InvalidArgumentError(text) => first_line(text),
+            other => first_line(&other.to_string()),
+        },
         DataFusionError::SQL(parser, _) => first_line(&parser.to_string()),
         DataFusionError::External(inner) => first_line(&inner.to_string()),
         other => first_line(&other.to_string()),
     }
 }
 
+/// Reports whether the context of an error names a rule of the planner.
+fn is_rule(context: &str) -> bool {
+    context.starts_with("Optimizer rule") || context == "type_coercion" || context.starts_with("Analyzer rule")
+}
+
+/// Cuts a message before the help that DataFusion appends for its own developers, and its prefixes of nested messages.
 fn first_line(text: &str) -> String {
-    let end = text.find("\n\nbacktrace").unwrap_or(text.len());
-    text[..end].trim().to_owned()
+    let ends = ["\n\nbacktrace", "\nThis issue was likely caused by a bug", ". This issue was likely caused by a bug"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    let mut text = text[..end].trim().to_owned();
+    for prefix in ["Error during planning: ", "Execution error: ", "Internal error: "] {
+        text = text.replace(prefix, "");
+    }
+    text
 }

@@ -28,7 +28,7 @@ use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::error::Result;
 use strongback_store::Store;
 
-use crate::error::QueryError;
+use crate::error::{QueryError, nearest};
 use crate::system::SystemRows;
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::Arguments;
@@ -106,6 +106,32 @@ pub(crate) fn parameter_type(function: &str, position: usize) -> Option<DataType
         (Function::Histogram, 3) | (Function::Spectrum, 4) => DataType::Int64,
         _ => DataType::Utf8,
     })
+}
+
+/// Adds to an error about an unknown function what was probably meant.
+pub(crate) fn with_meant(error: QueryError) -> QueryError {
+    let usage = |name: &str| FUNCTIONS.iter().find(|known| known.name() == name).map(|known| known.usage());
+    let quoted = |rest: &str| rest.split_once('\'').map(|(name, _)| name.to_lowercase());
+    if let Some(name) = error.message.strip_prefix("table function '").and_then(quoted) {
+        let meant = nearest(&name, FUNCTIONS.iter().map(|known| known.name())).and_then(usage);
+        return match meant {
+            Some(usage) => error.with_hint(format!("Did you mean {usage}?")),
+            None => error,
+        };
+    }
+    let Some(name) = error.message.strip_prefix("Invalid function '").and_then(quoted) else { return error };
+    if let Some(usage) = usage(&name) {
+        let text = format!("{name} is a table function");
+        return QueryError::new(error.sqlstate, text)
+            .with_hint(format!("Write it behind FROM: select * from {usage}."));
+    }
+    // The planner suggests its nearest function, however far that is.
+    let suggested = error.message.split_once("Did you mean '").and_then(|(_, rest)| quoted(rest));
+    let is_far = |other: &String| strsim::damerau_levenshtein(&name, other) > 1.max(name.chars().count() / 3);
+    match suggested.filter(is_far) {
+        Some(_) => QueryError::new(error.sqlstate, format!("Invalid function '{name}'.")),
+        None => error,
+    }
 }
 
 /// A function as the planner calls it.

@@ -53,6 +53,8 @@ impl MarkUse {
 
 /// Name of the setting that says whether values marked bad are left out.
 const MARKS: &str = "strongback.marks";
+/// Prefix of the names of settings of Strongback, which no custom setting has.
+const OWN: &str = "strongback.";
 
 /// Settings by lower-case name.
 #[derive(Clone, Debug)]
@@ -250,6 +252,11 @@ impl Settings {
             (_, None) if default.is_some() => {
                 self.values.insert(name, default.unwrap_or_default().to_owned());
             }
+            (_, Some(_)) if name.starts_with(OWN) => {
+                let text = format!("unrecognized configuration parameter \"{name}\"");
+                return Err(QueryError::new(sqlstate::UNDEFINED_OBJECT, text)
+                    .with_hint(format!("The settings whose names begin with {OWN} are {MARKS}.")));
+            }
             // As in PostgreSQL, names with a dot are custom settings.
             (_, Some(text)) if name.contains('.') => {
                 if self.values.len() >= FIXED.len() + DEFAULTS.len() + CUSTOM_SETTINGS_MAX {
@@ -355,6 +362,9 @@ mod tests {
         assert_eq!(settings.set("search_path", Some("strongback, public")).unwrap_err().sqlstate, "0A000");
         settings.set("search_path", Some("\"$user\", public")).unwrap();
         assert_eq!(settings.set("no_such", Some("1")).unwrap_err().sqlstate, "42704");
+        for misspelt in ["strongback.mark", "Strongback.Marks2"] {
+            assert_eq!(settings.set(misspelt, Some("ignore")).unwrap_err().sqlstate, "42704");
+        }
         settings.set("my.own", Some("x")).unwrap();
         assert_eq!(settings.get("my.own").as_deref(), Some("x"));
         settings.reset();

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 use parking_lot::{Mutex, RwLock};
 use strongback_store::{Channel, ChannelId, ChannelSpec, Interpolation, Layout, Store, Stream, StreamId, StreamSpec};
 
-use crate::error::{QueryError, sqlstate};
+use crate::error::{NAMES_COMPARED_MAX, QueryError, nearest, sqlstate};
 use crate::system::SystemRows;
 use crate::system::information_schema::{INFORMATION, InformationSchema};
 use crate::system::pg_catalog::PgCatalog;
@@ -26,9 +26,6 @@ pub const DATABASE: &str = "strongback";
 pub(crate) const PUBLIC: &str = "public";
 /// Schema of the system tables, which is also the reserved prefix of the store's internal tables.
 pub(crate) const SYSTEM: &str = "strongback";
-
-/// Maximum names with which an unknown one is compared.
-const NAMES_COMPARED_MAX: usize = 10_000;
 
 /// Tables of the store at one version of its catalog.
 pub(crate) struct Tables {
@@ -90,17 +87,13 @@ impl Tables {
 
     /// Returns the name most similar to an unknown one, if any is.
     fn nearest(&self, name: &str) -> Option<String> {
-        let asked = name.to_lowercase();
-        let system = SYSTEM_TABLES.iter().map(|table| format!("{SYSTEM}.{}", table.name()));
-        let length = asked.chars().count();
-        let most = 2.max(length / 3);
-        let known = system.chain(self.names().take(NAMES_COMPARED_MAX).cloned());
-        known
-            .filter(|known| known.chars().count().abs_diff(length) <= most)
-            .map(|known| (strsim::damerau_levenshtein(&asked, &known.to_lowercase()), known))
-            .filter(|(distance, _)| *distance <= most)
-            .min()
-            .map(|(_, nearest)| nearest)
+        let system: Vec<String> = SYSTEM_TABLES.iter().map(|table| format!("{SYSTEM}.{}", table.name())).collect();
+        // A table of the schema of system tables, without its schema.
+        if let Some(own) = system.iter().find(|own| own.split_once('.').is_some_and(|(_, table)| table == name)) {
+            return Some(own.clone());
+        }
+        let known = system.iter().chain(self.names().take(NAMES_COMPARED_MAX));
+        nearest(name, known.map(String::as_str)).map(str::to_owned)
     }
 }
 
