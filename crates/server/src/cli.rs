@@ -230,8 +230,8 @@ pub struct ExportArgs {
     /// exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the
-    /// server at 127.0.0.1:8080]
+    /// Folder of the store; if a server is using it, the one that --server or --config names is asked [default:
+    /// strongback-data, else the server at 127.0.0.1:8080]
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     pub data: Option<PathBuf>,
     /// Address of a running server to ask, such as 127.0.0.1:8080
@@ -359,8 +359,8 @@ pub struct RunArgs {
     /// exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Folder of the store; if a server is using it, that server is asked [default: strongback-data, else the
-    /// server at 127.0.0.1:8080]
+    /// Folder of the store; if a server is using it, the one that --server or --config names is asked [default:
+    /// strongback-data, else the server at 127.0.0.1:8080]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Address of a running server to ask, such as 127.0.0.1:8080
