@@ -162,7 +162,7 @@ impl OrderedFrames {
     }
 
     /// Returns the number of frames, up to `most`, that come next, up to and including a `time`, in consecutive ascending
-    /// rows of one batch: at least one if [`OrderedFrames::peek`] found a frame of that time.
+    /// rows of one batch: at least the one that [`OrderedFrames::peek`] found.
     pub fn run(&self, until: i64, most: usize) -> usize {
         let mut heads = self.heads.iter();
         let Some(Reverse((_, at))) = heads.next() else { return 0 };

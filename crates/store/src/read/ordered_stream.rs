@@ -104,14 +104,15 @@ impl OrderedStream {
         Some((self.head()?, &self.batches[row.batch as usize], row.at as usize))
     }
 
-    /// Returns how many of the next frames are consecutive ascending rows of one batch, as long as `is_next` holds for
-    /// their positions.
+    /// Returns how many of the next frames are consecutive ascending rows of one batch: the first, and those behind it as
+    /// long as `is_next` holds for their positions.
     pub(crate) fn run(&self, is_next: impl Fn(FramePosition) -> bool, most: usize) -> usize {
         let rows = &self.rows[self.next..];
         let Some(first) = rows.first() else { return 0 };
         let follows = |(after, row): (usize, &SliceRow)| {
             let position = FramePosition { time: row.time, stream: self.scan.stream, row: row.row };
-            row.batch == first.batch && row.at as usize == first.at as usize + after && is_next(position)
+            let is_behind = row.batch == first.batch && row.at as usize == first.at as usize + after;
+            after == 0 || is_behind && is_next(position)
         };
         rows.iter().take(most).enumerate().take_while(|&row| follows(row)).count()
     }
