@@ -243,6 +243,9 @@ def psql_describes(psql: Psql) -> None:
     assert "strongback" in [row[0] for row in psql.rows("\\l")]
     assert "strongback" in [row[0] for row in psql.rows("\\l+")]
     assert [row[1] for row in psql.rows("\\dp") if len(row) > 1] == TABLES
+    span = '"from" timestamp with time zone, "to" timestamp with time zone'
+    assert ["public", "samples", "SETOF record", f"channels text, {span}", "func"] in psql.rows("\\df samp*")
+    assert {"resample", "asof", "latest", "state_at"} <= {row[1] for row in psql.rows("\\df public.*")}
     # Lists that are empty, or that hold what PostgreSQL itself has.
     for command in (
         "\\du",

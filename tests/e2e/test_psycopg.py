@@ -127,6 +127,7 @@ ANSWERS = {
     "select distinct on (k) n from ties order by k, time, n desc": [(4,)],
     "select last_value(n order by time, n) from ties": [(4,)],
     "select n from pair where n = any('{0.5,1.5}'::float8[])": [],
+    "select ~n, ~(n + 1) from pair where n > 1": [(-4, -5), (-3, -4)],
     "select count((v = 1) is false), count(*) filter (where (v = 1) is false) from pair": [(4, 3)],
 }
 """Statements with the answers of PostgreSQL, their rows sorted."""

@@ -85,6 +85,7 @@ use crate::system::SystemRows;
 use crate::system::as_text::TextsOfValues;
 use crate::system::catalog::{DATABASE, Database, DatabaseRef, PUBLIC};
 use crate::system::function::{Constant, CurrentSetting, LATEST_AHEAD_NS, Now, StateFunction};
+use crate::system::listed_functions::FunctionText;
 use crate::system::pg_catalog;
 use crate::system::pg_catalog::FormatType;
 use crate::system::rows_read::SystemRowsRead;
@@ -346,6 +347,9 @@ fn template(
         Constant::of_any("pg_get_serial_sequence", ScalarValue::Utf8(None)),
     ] {
         context.register_udf(function);
+    }
+    for name in FunctionText::ARGUMENTS.into_iter().chain([FunctionText::RESULT]) {
+        context.register_udf(ScalarUDF::from(FunctionText::new(name)));
     }
     for (name, value) in pg_catalog::constants() {
         context.register_udf(Constant::of_any(name, value));

@@ -6,6 +6,7 @@ pub(crate) mod catalog;
 pub(crate) mod counters;
 pub(crate) mod function;
 pub(crate) mod information_schema;
+pub(crate) mod listed_functions;
 pub(crate) mod marks;
 pub(crate) mod pg_catalog;
 pub(crate) mod rows_read;

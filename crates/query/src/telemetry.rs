@@ -30,11 +30,12 @@ use strongback_store::Store;
 
 use crate::error::{QueryError, nearest};
 use crate::system::SystemRows;
+use crate::system::listed_functions::{TABLE_FUNCTIONS, name_of};
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::Arguments;
 use crate::telemetry::scan::{Call, CallTable};
 
-/// A function for telemetry.
+/// A function for telemetry, in the order of [`TABLE_FUNCTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Samples,
@@ -70,25 +71,12 @@ pub(crate) const FUNCTIONS: [Function; 12] = [
 impl Function {
     /// Returns the call with the names of its arguments.
     fn usage(self) -> &'static str {
-        match self {
-            Function::Samples => "samples(channels, from, to)",
-            Function::Resample => "resample(channels, from, to, step, method [, tolerance])",
-            Function::ResampleRuns => "resample_runs(channels, runs, from, to, step, method [, tolerance])",
-            Function::Asof => "asof(channels, others, from, to [, tolerance])",
-            Function::Summary => "summary(channels, from, to [, step])",
-            Function::States => "states(channels, from, to)",
-            Function::Intervals => "intervals(condition, from, to)",
-            Function::Crossings => "crossings(channels, level, from, to)",
-            Function::Histogram => "histogram(channels, from, to, bins [, low, high])",
-            Function::Correlation => "correlation(channel, other, from, to, step, lag_max)",
-            Function::Spectrum => "spectrum(channels, from, to, step [, segment])",
-            Function::Marks => "marks(channels, from, to)",
-        }
+        TABLE_FUNCTIONS[self as usize]
     }
 
     /// Returns its name.
     pub(crate) fn name(self) -> &'static str {
-        self.usage().split_once('(').map_or("", |(name, _)| name)
+        name_of(self.usage())
     }
 }
 

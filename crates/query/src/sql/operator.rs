@@ -72,6 +72,12 @@ impl Visitor for Operators {
                 let left = Box::new(Expr::Nested(Box::new(take(text))));
                 *expr = Expr::BinaryOp { left, op, right: Box::new(pattern) };
             }
+            Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: operand } => {
+                // All bits are those of -1.
+                let left = Box::new(Expr::Nested(Box::new(take(operand))));
+                let ones = Expr::Value(Value::Number("-1".to_owned(), false).into());
+                *expr = Expr::BinaryOp { left, op: BinaryOperator::BitwiseXor, right: Box::new(ones) };
+            }
             Expr::UnaryOp { op, expr: operand } => {
                 let name = match op {
                     UnaryOperator::PGAbs => "abs",

@@ -17,6 +17,7 @@ use datafusion::prelude::{Expr, col, ident};
 use pgwire::api::Type;
 
 use crate::system::catalog::{DATABASE, Database, PUBLIC, SYSTEM};
+use crate::system::listed_functions;
 use crate::system::session_tables::{SESSION_TABLES, SessionTable, SessionTableProvider};
 use crate::wire::encode::wire_type;
 
@@ -48,6 +49,7 @@ impl SchemaProvider for PgCatalog {
             return Ok(Some(Arc::new(SessionTableProvider::new(table))));
         }
         let Some(table) = self.library.table(&name).await? else { return Ok(None) };
+        let table = if name == "pg_proc" { self.with_table_functions(table).await? } else { table };
         let arrays = if name == "pg_attribute" { self.arrays().await? } else { None };
         corrected(&name, table, arrays).map(Some)
     }
@@ -58,6 +60,25 @@ impl SchemaProvider for PgCatalog {
 }
 
 impl PgCatalog {
+    /// Returns `pg_proc` with the table functions, which are in the schema `public`.
+    async fn with_table_functions(&self, functions: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+        let Some(namespaces) = self.library.table("pg_namespace").await? else { return Ok(functions) };
+        let rows = listed_functions::rows(&functions.schema())?;
+        let rows: Arc<dyn TableProvider> = Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?);
+        let scan =
+            |name: &str, table: Arc<dyn TableProvider>| LogicalPlanBuilder::scan(name, provider_as_source(table), None);
+        let column = |name: &String| match name.as_str() {
+            "pronamespace" => col("n.oid").alias("pronamespace"),
+            name => col(format!("f.{name}")).alias(name),
+        };
+        let schema = functions.schema();
+        let columns: Vec<Expr> = schema.fields().iter().map(|field| column(field.name())).collect();
+        let public = scan("n", namespaces)?.filter(col("n.nspname").eq(lit(PUBLIC)))?.build()?;
+        let own = scan("f", rows)?.cross_join(public)?.project(columns)?.build()?;
+        let all = scan("pg_proc", functions)?.union(own)?.build()?;
+        Ok(Arc::new(ViewTable::new(all, None)))
+    }
+
     /// Returns a plan of the columns that are arrays, which the library takes for texts: `x_relid`, `x_attname`, and the
     /// number of their type, `x_typid`. Returns `None` if there are none.
     async fn arrays(&self) -> Result<Option<LogicalPlanBuilder>> {
@@ -244,8 +265,6 @@ pub(crate) fn constants() -> Vec<(&'static str, ScalarValue)> {
         ["pg_database_size", "pg_relation_size", "pg_table_size", "pg_tablespace_size", "pg_total_relation_size"];
     let texts = [
         "pg_describe_object",
-        "pg_get_function_arguments",
-        "pg_get_function_result",
         "pg_get_function_sqlbody",
         "pg_get_functiondef",
         "pg_get_indexdef",

@@ -14,6 +14,7 @@ use strongback_store::{
 use crate::error::{NAMES_COMPARED_MAX, QueryError, nearest, sqlstate};
 use crate::running::clock::statement_now_us;
 use crate::sql::value::cast_time;
+use crate::system::listed_functions::{name_of, names_of, required};
 use crate::table::column::timestamp_type;
 
 /// Maximum channels that one call reads.
@@ -69,12 +70,6 @@ pub(crate) fn must_be_written(error: QueryError, names: &str, function: &str) ->
     QueryError::new(sqlstate::INDETERMINATE_DATATYPE, message).with_hint("Write them into the statement.")
 }
 
-/// Returns the names of the arguments of a function.
-fn names(usage: &str) -> impl Iterator<Item = &str> {
-    let names = usage.split_once('(').map_or("", |(_, names)| names);
-    names.split([',', '[', ']', ')', ' ']).filter(|name| !name.is_empty())
-}
-
 /// Arguments of one call.
 pub(crate) struct Arguments<'a> {
     usage: &'static str,
@@ -89,7 +84,7 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// If there are too few or too many.
     pub(crate) fn new(usage: &'static str, exprs: &'a [Expr], store: &'a Store) -> Result<Self, QueryError> {
-        let (least, most) = (names(usage.split('[').next().unwrap_or(usage)).count(), names(usage).count());
+        let (least, most) = (required(usage), names_of(usage).count());
         if (least..=most).contains(&exprs.len()) {
             return Ok(Arguments { usage, exprs, store });
         }
@@ -99,11 +94,11 @@ impl<'a> Arguments<'a> {
 
     /// Returns the name of an argument.
     fn name(&self, at: usize) -> &'static str {
-        names(self.usage).nth(at).unwrap_or("argument")
+        names_of(self.usage).nth(at).unwrap_or("argument")
     }
 
     fn function(&self) -> &'static str {
-        self.usage.split_once('(').map_or(self.usage, |(function, _)| function)
+        name_of(self.usage)
     }
 
     fn wrong(&self, at: usize, expected: &str) -> QueryError {
