@@ -11,8 +11,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, Partitioning, ReplaceChildrenOptions};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use crate::table::column::{ColumnSource, FrameTime, TableColumn};
 use crate::table::condition::conditions_among;
@@ -27,12 +26,12 @@ impl PhysicalOptimizerRule for SelectiveScan {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|node| {
             let input = if let Some(filter) = node.downcast_ref::<FilterExec>() {
-                on_scan(filter.input(), &|scan| {
+                on_scan(filter.input(), |scan| {
                     let conditions = conditions_among(filter.predicate(), scan.columns());
                     (!conditions.is_empty()).then(|| scan.for_conditions(conditions))
-                })?
+                })
             } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-                on_scan(aggregate.input(), &|scan| scan.edges(edge_of(aggregate, scan.columns())?))?
+                on_scan(aggregate.input(), |scan| scan.edges(edge_of(aggregate, scan.columns())?))
             } else {
                 None
             };
@@ -52,21 +51,13 @@ impl PhysicalOptimizerRule for SelectiveScan {
     }
 }
 
-/// Replaces the scan that a plan is, perhaps in more partitions, or returns `None` if it is none.
+/// Replaces the scan that a plan is, or returns `None` if it is none.
 fn on_scan(
     plan: &Arc<dyn ExecutionPlan>,
-    replacement: &dyn Fn(&StoreScan) -> Option<StoreScan>,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(scan) = plan.downcast_ref::<StoreScan>() {
-        return Ok(replacement(scan).map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>));
-    }
-    let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else { return Ok(None) };
-    if !matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)) {
-        return Ok(None);
-    }
-    let Some(input) = on_scan(repartition.input(), replacement)? else { return Ok(None) };
-    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    Ok(Some(plan.clone().replace_children(vec![input], anew)?))
+    replacement: impl Fn(&StoreScan) -> Option<StoreScan>,
+) -> Option<Arc<dyn ExecutionPlan>> {
+    let scan = replacement(plan.downcast_ref::<StoreScan>()?)?;
+    Some(Arc::new(scan))
 }
 
 /// Returns which row of each stream an aggregation by tags looks at: the first in this order by time, if that is all that

@@ -16,10 +16,9 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use strongback_store::{ChannelType, EqualPieces};
 
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, UTC};
@@ -64,12 +63,6 @@ struct Source<'p> {
 fn source(input: &Arc<dyn ExecutionPlan>) -> Option<Source<'_>> {
     if let Some(scan) = input.downcast_ref::<StoreScan>() {
         return Some(Source { scan, columns: scan.columns().to_vec(), conditions: Vec::new() });
-    }
-    if let Some(repartition) = input.downcast_ref::<RepartitionExec>() {
-        return match repartition.partitioning() {
-            Partitioning::RoundRobinBatch(_) => source(repartition.input()),
-            _ => None,
-        };
     }
     let filter = input.downcast_ref::<FilterExec>().filter(|filter| filter.fetch().is_none())?;
     let mut source = source(filter.input())?;
