@@ -294,7 +294,7 @@ async fn write(
             writer.gap(gap)?;
         }
         let until = gaps.peek().map_or(i64::MAX, |gap| gap.from_time_ns);
-        let run = frames.run(until, writer.rows_max()).max(1);
+        let run = frames.run(until, writer.rows_max());
         if let Some(frame) = frames.frame() {
             writer.frames(frame.stream, frame.batch, frame.row..frame.row + run)?;
         }

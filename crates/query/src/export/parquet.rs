@@ -156,13 +156,11 @@ impl ParquetRows {
         }
         Ok(())
     }
-}
 
-impl ParquetRows {
     /// Appends rows of a batch to the builders.
     fn append(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError> {
         let (count, first) = (rows.len(), self.columns.streams[stream].first);
-        self.times.append_slice(&batch.time_values()[rows.clone()]);
+        rows.clone().for_each(|row| self.times.append_value(batch.time(row)));
         self.streams.extend(std::iter::repeat_n(stream as i32, count));
         self.gaps.append_nulls(count);
         for (at, builder) in self.channels.iter_mut().enumerate() {
@@ -182,8 +180,7 @@ impl ParquetRows {
                 }
             }
         }
-        let qualified = if self.quality_columns.is_empty() { 0..0 } else { rows };
-        for row in qualified {
+        for row in rows.filter(|_| self.qualities.len() > 0) {
             let qualities = self.qualities.of_row(stream, batch, row);
             let columns = self.quality_columns.iter_mut().zip(qualities);
             columns.for_each(|(column, quality)| column.append_option(quality));
@@ -205,13 +202,12 @@ impl ParquetRows {
 impl RowWriter for ParquetRows {
     fn frames(&mut self, stream: usize, batch: &Batch, rows: Range<usize>) -> Result<(), QueryError> {
         let width = self.channels.len() + self.quality_columns.len();
+        // Texts and arrays are counted one by one.
+        let has_any_length = batch.varying_bytes() > 0;
         let mut rest = rows;
         while !rest.is_empty() {
-            // Texts and arrays are counted one by one.
-            let most = match batch.varying_bytes() {
-                0 => (BATCH_CELLS.saturating_sub(self.cells) / width.max(1)).max(1),
-                _ => 1,
-            };
+            let room = BATCH_CELLS.saturating_sub(self.cells) / width.max(1);
+            let most = if has_any_length { 1 } else { room.max(1) };
             let part = rest.start..rest.end.min(rest.start.saturating_add(most));
             rest.start = part.end;
             self.append(stream, batch, part)?;
