@@ -208,9 +208,7 @@ impl From<DataFusionError> for QueryError {
                 }
                 match meant_column(&error) {
                     Some(meant) => QueryError::new(code, text).with_hint(format!("Did you mean {meant}?")),
-                    None => {
-                        QueryError::new(if text.starts_with(NO_TABLE) { sqlstate::UNDEFINED_TABLE } else { code }, text)
-                    }
+                    None => QueryError::new(code, text),
                 }
             }
         }
@@ -257,6 +255,9 @@ fn datafusion_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::NotImplemented(_) => sqlstate::FEATURE_NOT_SUPPORTED,
         DataFusionError::ResourcesExhausted(_) => sqlstate::OUT_OF_MEMORY,
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
+            SchemaError::FieldNotFound { field, valid_fields } if unread_table(field, valid_fields).is_some() => {
+                sqlstate::UNDEFINED_TABLE
+            }
             SchemaError::FieldNotFound { .. } => sqlstate::UNDEFINED_COLUMN,
             SchemaError::AmbiguousReference { .. } => sqlstate::AMBIGUOUS_COLUMN,
             _ => "42701",
@@ -326,8 +327,12 @@ fn plan_sqlstate(text: &str) -> &'static str {
     }
 }
 
-/// Beginning of the message for a table that is named by a column, and not read.
-const NO_TABLE: &str = "missing FROM-clause entry for table";
+/// Returns the table of a column that does not exist, if none of the columns is one of that table.
+fn unread_table<'a>(field: &'a Column, valid_fields: &[Column]) -> Option<&'a str> {
+    let table = field.relation.as_ref()?.table();
+    let is_read = |known: &Column| known.relation.as_ref().is_some_and(|of| of.table() == table);
+    (!valid_fields.iter().any(is_read)).then_some(table)
+}
 
 /// Returns the column that is spelled most similarly to one that does not exist.
 fn meant_column(error: &DataFusionError) -> Option<&str> {
@@ -369,12 +374,8 @@ fn readable(error: &DataFusionError) -> String {
     match error {
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } => {
-                if let Some(table) = &field.relation
-                    && !valid_fields
-                        .iter()
-                        .any(|known| known.relation.as_ref().is_some_and(|of| of.table() == table.table()))
-                {
-                    return format!("{NO_TABLE} \"{}\"", table.table());
+                if let Some(table) = unread_table(field, valid_fields) {
+                    return format!("missing FROM-clause entry for table \"{table}\"");
                 }
                 let mut seen = HashSet::new();
                 let mut names: Vec<&str> = valid_fields.iter().map(|f| f.name.as_str()).collect();

@@ -173,27 +173,23 @@ impl Checked {
             return Ok((vec![self.kind.clone(); arg_types.len()], self.kind.clone()));
         }
         let has_float = arg_types.iter().any(DataType::is_floating);
-        let typed = |kind: &DataType| match kind {
-            DataType::Null => self.kind.clone(),
+        let has_decimal = !has_float && arg_types.iter().any(DataType::is_decimal);
+        let typed = |kind: &DataType| match if kind.is_null() { &self.kind } else { kind } {
             kind if has_float && kind.is_decimal() => DataType::Float64,
+            kind if has_decimal && kind.is_integer() => DataType::Decimal128(INTEGER_DIGITS, 0),
             kind => kind.clone(),
         };
         let mut types: Vec<DataType> = arg_types.iter().map(typed).collect();
         let Some(mut result) = types.first().cloned() else { return Ok((types, self.kind.clone())) };
-        if types.iter().any(DataType::is_decimal) {
-            for kind in types.iter_mut().filter(|kind| kind.is_integer()) {
-                *kind = DataType::Decimal128(INTEGER_DIGITS, 0);
-            }
-            result = types[0].clone();
-            for (op, right) in self.ops.iter().zip(&types[1..]) {
-                result = BinaryTypeCoercer::new(&result, op, right).get_result_type()?;
-            }
-            return Ok((types, result));
-        }
         for (op, right) in self.ops.iter().zip(&types[1..]) {
-            (result, _) = BinaryTypeCoercer::new(&result, op, right).get_input_types()?;
+            let coercer = BinaryTypeCoercer::new(&result, op, right);
+            // Each operation has decimals of its own; all others compute in one type.
+            result = if has_decimal { coercer.get_result_type()? } else { coercer.get_input_types()?.0 };
         }
-        Ok((vec![result.clone(); types.len()], result))
+        if !has_decimal {
+            types.fill(result.clone());
+        }
+        Ok((types, result))
     }
 
     fn step(&self, left: &ColumnarValue, op: Operator, right: &ColumnarValue) -> Result<ColumnarValue> {

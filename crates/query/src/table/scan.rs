@@ -487,9 +487,7 @@ impl Batches {
         let merged = interleave_record_batch(&sources, &rows).map_err(DataFusionError::from)?;
         Ok(Some(merged))
     }
-}
 
-impl Batches {
     /// Returns the next batches of a stream as one: each time up to twice as many rows, so that the first ones come at
     /// once.
     fn next_joined(&mut self) -> Result<Option<RecordBatch>, QueryError> {
