@@ -286,7 +286,7 @@ pub fn put_time(out: &mut String, time_ns: i64) {
     TimeText::default().put(out, time_ns);
 }
 
-/// Text of the latest instant. Of another one in the same second, only the fraction is written anew.
+/// Writer of instants. It keeps the text of the last one, and changes only the fraction within the same second.
 struct TimeText {
     second: Option<i64>,
     text: [u8; 30],
