@@ -303,6 +303,15 @@ class Calls:
             return max(0, channel.samples[index + 1].time - channel.samples[index].time + near)
         return max(0, at - channel.samples[index].time + near)
 
+    def lasting(self, arguments: Arguments, channels: list[Channel]) -> int | None:
+        """Adds a tolerance of values over time, or none: often exactly the time between two samples."""
+        if self.rng.random() < 0.5:
+            return None
+        instants = [sample.time for channel in channels for sample in channel.samples]
+        tolerance = max(1, self.tolerance(channels, instants, is_between=True))
+        arguments.span(tolerance)
+        return tolerance
+
     def samples(self) -> Call:
         pattern, channels = self.channels()
         start, end = self.range(channels)
@@ -325,7 +334,8 @@ class Calls:
         arguments.text(method, is_constant=True)
         tolerance = None
         if method in model.TOLERANT and self.rng.random() < 0.5:
-            tolerance = self.tolerance(channels, range(start, end, step), is_between=method == "linear")
+            tolerance = self.tolerance(channels, range(start, end, step), is_between=method != "previous")
+            tolerance = max(tolerance, int(method in ("time_mean", "integral")))
             arguments.span(tolerance)
         expected = model.resample(channels, start, end, step, method, tolerance)
         return Call("resample", arguments.sql, arguments.parameters, expected)
@@ -361,7 +371,7 @@ class Calls:
         arguments.text(method, is_constant=True)
         tolerance = None
         if method in model.TOLERANT and self.rng.random() < 0.5:
-            tolerance = self.tolerance(channels, [runs[0].t0 + at for at in range(start, end, step)])
+            tolerance = max(1, self.tolerance(channels, [runs[0].t0 + at for at in range(start, end, step)]))
             arguments.span(tolerance)
         expected = model.resample_runs(channels, runs, start, end, step, method, tolerance)
         return Call("resample_runs", arguments.sql, arguments.parameters, expected)
@@ -392,11 +402,13 @@ class Calls:
         arguments.text(pattern)
         arguments.time(start)
         arguments.time(end)
-        step = None
+        step = tolerance = None
         if self.rng.random() < 0.6:
             step = self.step(start, end, rows=12)
             arguments.span(step)
-        return Call("summary", arguments.sql, arguments.parameters, model.summary(channels, start, end, step))
+            tolerance = self.lasting(arguments, channels)
+        expected = model.summary(channels, start, end, step, tolerance)
+        return Call("summary", arguments.sql, arguments.parameters, expected)
 
     def states(self) -> Call:
         pattern, channels = self.channels()
@@ -405,7 +417,8 @@ class Calls:
         arguments.text(pattern)
         arguments.time(start)
         arguments.time(end)
-        return Call("states", arguments.sql, arguments.parameters, model.states(channels, start, end))
+        tolerance = self.lasting(arguments, channels)
+        return Call("states", arguments.sql, arguments.parameters, model.states(channels, start, end, tolerance))
 
     def level(self, channels: list[Channel]) -> float:
         """Returns a level: often that of a sample."""
@@ -423,7 +436,9 @@ class Calls:
         arguments.number(level)
         arguments.time(start)
         arguments.time(end)
-        return Call("crossings", arguments.sql, arguments.parameters, model.crossings(channels, level, start, end))
+        tolerance = self.lasting(arguments, channels)
+        expected = model.crossings(channels, level, start, end, tolerance)
+        return Call("crossings", arguments.sql, arguments.parameters, expected)
 
     def histogram(self) -> Call:
         pattern, channels = self.channels(numbers=True)
@@ -464,7 +479,8 @@ class Calls:
         arguments.time(end)
         arguments.span(step)
         arguments.span(lag_max)
-        expected = model.correlation(channel, other, start, end, step, lag_max)
+        tolerance = self.lasting(arguments, [channel, other])
+        expected = model.correlation(channel, other, start, end, step, lag_max, tolerance)
         return Call("correlation", arguments.sql, arguments.parameters, expected)
 
     def spectrum(self) -> Call:
@@ -482,7 +498,8 @@ class Calls:
         arguments.time(end)
         arguments.span(step)
         arguments.number(segment)
-        expected = model.spectrum([channel], start, end, step, segment)
+        tolerance = self.lasting(arguments, [channel])
+        expected = model.spectrum([channel], start, end, step, segment, tolerance)
         return Call("spectrum", arguments.sql, arguments.parameters, expected)
 
     def comparison(self) -> tuple[str, str, Callable[[Any], bool]]:
@@ -512,6 +529,7 @@ class Calls:
         arguments.text(sql)
         arguments.time(start)
         arguments.time(end)
+        tolerance = self.lasting(arguments, channels)
         expected = model.intervals(
             lambda values: together(means(values[name]) for name, _, means in parts),
             names,
@@ -519,5 +537,6 @@ class Calls:
             self.world.frames_of(channels),
             start,
             end,
+            tolerance,
         )
         return Call("intervals", arguments.sql, arguments.parameters, expected)

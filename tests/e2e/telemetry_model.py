@@ -167,6 +167,26 @@ def linear_at(channel: Channel, at: int, tolerance: int | None = None) -> float 
     return Near(on_line(before, after, at), size)
 
 
+def limited(channel: Channel, tolerance: int | None, *, is_line: bool, lasts: bool = False) -> Channel:
+    """Returns a channel of which values too old are unknown: held ones from then on, lines between samples altogether.
+
+    `lasts` says whether the last sample is held beyond the newest frame.
+    """
+    if tolerance is None:
+        return channel
+    samples: list[Sample] = []
+    gaps: set[int] = set()
+    for index, sample in enumerate(channel.samples):
+        samples.append(sample)
+        is_last = index + 1 == len(channel.samples)
+        is_over = lasts if is_last else channel.samples[index + 1].time - sample.time > tolerance
+        if index in channel.gaps or is_over and is_line:
+            gaps.add(len(samples) - 1)
+        elif is_over:
+            samples.append(Sample(sample.time + tolerance, sample.row, None))
+    return dataclasses.replace(channel, samples=samples, gaps=frozenset(gaps))
+
+
 # Over time
 
 
@@ -243,7 +263,7 @@ def samples(channels: list[Channel], start: int, end: int) -> list[Row]:
 
 CALCULATES = frozenset({"linear", "min", "max", "mean", "time_mean", "integral", "rate"})
 METHODS = ["previous", "linear", "first", "last", "min", "max", "count", "mean", "time_mean", "integral", "rate"]
-TOLERANT = frozenset({"previous", "linear", "rate"})
+TOLERANT = frozenset({"previous", "linear", "rate", "time_mean", "integral"})
 
 
 def rate(channel: Channel, at: int, step: int, tolerance: int | None) -> Near | None:
@@ -286,9 +306,9 @@ def cell(channel: Channel, at: int, end: int, step: int, method: str, tolerance:
         case "mean":
             return mean(channel, inside)
         case "time_mean":
-            return time_mean(channel, at, end)
+            return time_mean(limited(channel, tolerance, is_line=channel.is_linear), at, end)
         case "integral":
-            return integral(channel, at, end)
+            return integral(limited(channel, tolerance, is_line=channel.is_linear), at, end)
         case "rate":
             return rate(channel, at, step, tolerance)
     raise ValueError(method)
@@ -418,10 +438,12 @@ def extreme_of(candidates: list[tuple[int, Any, Fraction]], choose: Callable[...
     return chosen, first if len(times) == 1 else OneOf(frozenset(times))
 
 
-def summary(channels: list[Channel], start: int, end: int, step: int | None = None) -> list[Row]:
+def summary(
+    channels: list[Channel], start: int, end: int, step: int | None = None, tolerance: int | None = None
+) -> list[Row]:
     """Returns the rows of `summary`."""
     rows = []
-    for channel in [c for c in by_name(channels) if c.is_number]:
+    for channel in [limited(c, tolerance, is_line=c.is_linear) for c in by_name(channels) if c.is_number]:
         for at in [start] if step is None else range(start, end, step):
             until = end if step is None else min(at + step, end)
             inside = channel.within(at, until)
@@ -506,12 +528,12 @@ def is_within(span: Span, start: int, end: int) -> bool:
     return span.start < end and (span.end > start or span.is_lost and span.end == start)
 
 
-def states(channels: list[Channel], start: int, end: int) -> list[Row]:
+def states(channels: list[Channel], start: int, end: int, tolerance: int | None = None) -> list[Row]:
     """Returns the rows of `states`."""
     rows = []
     for channel in by_name(channels):
         is_newest = not any(sample.time >= end for sample in channel.samples)
-        for span in spans_of(channel):
+        for span in spans_of(limited(channel, tolerance, is_line=False, lasts=True)):
             if is_within(span, start, end):
                 left, right = max(span.start, start), min(span.end, end)
                 # 0 equals -0, and either may stand for both.
@@ -524,7 +546,7 @@ def states(channels: list[Channel], start: int, end: int) -> list[Row]:
                         "duration_ns": right - left,
                         "value": value,
                         "number": value if isinstance(value, Equal) else number(value),
-                        "open": span.end == EVER and is_newest,
+                        "open": span.end >= end and is_newest,
                     }
                 )
     return rows
@@ -534,11 +556,18 @@ Condition = Callable[[dict[str, Value]], bool]
 
 
 def intervals(
-    condition: Condition, names: set[str], channels: list[Channel], frames: list[int], start: int, end: int
+    condition: Condition,
+    names: set[str],
+    channels: list[Channel],
+    frames: list[int],
+    start: int,
+    end: int,
+    tolerance: int | None = None,
 ) -> list[Row]:
     """Returns the rows of `intervals`. `frames` are the times of all frames of the streams of its channels."""
-    read = [channel for channel in channels if channel.name in names]
-    instants = sorted({start} | {time for time in frames if start <= time < end})
+    read = [limited(channel, tolerance, is_line=False, lasts=True) for channel in channels if channel.name in names]
+    cuts = [sample.time for channel in read for sample in channel.samples]
+    instants = sorted({start} | {time for time in [*frames, *cuts] if start <= time < end})
     spans: list[Span] = []
     for at, following in zip(instants, [*instants[1:], end], strict=True):
         values = {channel.name: value_at(channel, at) for channel in read}
@@ -550,7 +579,8 @@ def intervals(
             spans[-1] = Span(spans[-1].start, until, None)
         else:
             spans.append(Span(at, until, None))
-    is_newest = not any(sample.time >= end for channel in read for sample in channel.samples)
+    stored = [sample for channel in channels if channel.name in names for sample in channel.samples]
+    is_newest = not any(sample.time >= end for sample in stored)
     return [
         {
             "from_time_ns": span.start,
@@ -572,10 +602,12 @@ def crossing_time(channel: Channel, before: Sample, after: Sample, level: float,
     return [math.floor(time), math.ceil(time)] if is_half else [round(time)]
 
 
-def crossings(channels: list[Channel], level: float, start: int, end: int) -> list[Row]:
+def crossings(
+    channels: list[Channel], level: float, start: int, end: int, tolerance: int | None = None
+) -> list[Row]:
     """Returns the rows of `crossings`."""
     rows = []
-    for channel in [c for c in by_name(channels) if c.is_number]:
+    for channel in [limited(c, tolerance, is_line=True) for c in by_name(channels) if c.is_number]:
         before: Sample | None = None
         is_neighbour = True
         every = enumerate(channel.samples) if channel.is_linear else counting(channel)
@@ -634,12 +666,14 @@ def histogram(
     return rows
 
 
-def correlation(channel: Channel, other: Channel, start: int, end: int, step: int, lag_max: int) -> list[Row]:
+def correlation(
+    channel: Channel, other: Channel, start: int, end: int, step: int, lag_max: int, tolerance: int | None = None
+) -> list[Row]:
     """Returns the rows of `correlation`."""
     grid = range(start, end, step)
 
     def resampled(of: Channel) -> dict[int, float]:
-        values = {at: number(value_at(of, at)) for at in grid}
+        values = {at: number(value_at(of, at, tolerance)) for at in grid}
         return {at: value for at, value in values.items() if value is not None and math.isfinite(value)}
 
     ones, others = resampled(channel), resampled(other)
@@ -654,13 +688,15 @@ def correlation(channel: Channel, other: Channel, start: int, end: int, step: in
     return rows
 
 
-def spectrum(channels: list[Channel], start: int, end: int, step: int, segment: int = 1024) -> list[Row]:
+def spectrum(
+    channels: list[Channel], start: int, end: int, step: int, segment: int = 1024, tolerance: int | None = None
+) -> list[Row]:
     """Returns the rows of `spectrum`, as `scipy.signal.welch` computes them by default."""
     rows = []
     window = 0.5 - 0.5 * numpy.cos(2 * numpy.pi * numpy.arange(segment) / segment)
     rate_hz = SECOND / step
     for channel in [c for c in by_name(channels) if c.is_number]:
-        grid = [linear_at(channel, at) for at in range(start, end, step)]
+        grid = [linear_at(channel, at, tolerance) for at in range(start, end, step)]
         values = [float(v.exact) if isinstance(v, Near) else v for v in grid]
         densities = []
         for begin in range(0, len(values) - segment + 1, segment - segment // 2):

@@ -12,7 +12,7 @@ from strongback import Server
 
 BEGIN = 1_760_000_000_000_000_000
 TIMES = f"{BEGIN}, {BEGIN + 1_000_000_000}"
-STATES = ("22", "42", "54")
+STATES = ("21", "22", "42", "54")
 """Classes of SQLSTATE that say that the caller must change something."""
 
 WRONG = {
@@ -78,8 +78,19 @@ WRONG = {
     "a tolerance with last": (f"resample('t.*', {TIMES}, '10 ms', 'last', '1 s')", ["tolerance"]),
     "a tolerance with count": (f"resample('t.*', {TIMES}, '10 ms', 'count', '1 s')", ["tolerance"]),
     "a tolerance with mean": (f"resample('t.*', {TIMES}, '10 ms', 'mean', '1 s')", ["tolerance"]),
-    "a tolerance with time_mean": (f"resample('t.*', {TIMES}, '10 ms', 'time_mean', '1 s')", ["tolerance"]),
-    "a tolerance with integral": (f"resample('t.*', {TIMES}, '10 ms', 'integral', '1 s')", ["tolerance"]),
+    "a tolerance of 0 with time_mean": (f"resample('t.*', {TIMES}, '10 ms', 'time_mean', 0)", ["tolerance", "0"]),
+    "a tolerance of 0 with integral": (f"resample('t.*', {TIMES}, '10 ms', 'integral', 0)", ["tolerance", "0"]),
+    "a tolerance of 0, states": (f"states('t.*', {TIMES}, 0)", ["tolerance", "0"]),
+    "a tolerance of 0, intervals": (f"""intervals('"t.f" > 1', {TIMES}, 0)""", ["tolerance", "0"]),
+    "a tolerance of 0, crossings": (f"crossings('t.f', 1, {TIMES}, 0)", ["tolerance", "0"]),
+    "a tolerance of 0, summary": (f"summary('t.f', {TIMES}, '1 s', 0)", ["tolerance", "0"]),
+    "a negative tolerance, spectrum": (f"spectrum('t.f', {TIMES}, 1000000, 8, -1)", ["tolerance", "0"]),
+    "a subquery of two columns": (f"states('t.*', (select 1, 2), {BEGIN})", ["only one column"]),
+    "a subquery of two rows": (f"states('t.*', (select * from generate_series(1, 2)), {BEGIN})", ["more than one row"]),
+    "a subquery of another table": (
+        f"generate_series(1, 2) g(x), states('t.*', (select g.x), {BEGIN})",
+        ["g.x|g"],
+    ),
     "too many channels": (f"samples('many.*', {TIMES})", ["1,?000|1001"]),
     "too many channels, resample": (f"resample('many.*', {TIMES}, '10 ms', 'mean')", ["1,?000|1001"]),
     "too many channels, summary": (f"summary('many.*', {TIMES})", ["1,?000|1001"]),

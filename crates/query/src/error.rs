@@ -28,6 +28,8 @@ pub mod sqlstate {
     pub const INVALID_PARAMETER: &str = "22023";
     /// A malformed regular expression.
     pub const INVALID_REGULAR_EXPRESSION: &str = "2201B";
+    /// More than one row where one is allowed.
+    pub const CARDINALITY_VIOLATION: &str = "21000";
     /// A NULL where none is allowed.
     pub const NULL_NOT_ALLOWED: &str = "22004";
     /// Text that is not a value of its type.

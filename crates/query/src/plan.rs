@@ -1,5 +1,6 @@
 //! Plans parsed statements: names, types, parameters, and the fast path for simple queries.
 
+pub(crate) mod argument;
 mod array;
 pub(crate) mod direct;
 pub(crate) mod fixed;

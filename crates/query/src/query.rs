@@ -3,11 +3,12 @@
 
 pub(crate) mod answer;
 pub(crate) mod cache;
+pub(crate) mod session;
 pub(crate) mod step;
 
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -50,6 +51,7 @@ use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
 use crate::operators::stored_order::StoredOrder;
 use crate::operators::totalled::Totalled;
+use crate::plan::argument;
 use crate::plan::fixed::is_fixed;
 use crate::plan::labels::Labels;
 use crate::plan::names;
@@ -58,11 +60,11 @@ use crate::plan::planning::Planning;
 use crate::plan::repeated::Repeated;
 use crate::plan::types::Types;
 use crate::plan::unsupported;
-use crate::query::cache::{CachedPlan, PlanCache};
+use crate::query::cache::PlanCache;
+use crate::query::session::Session;
 use crate::query::step::StepView;
 use crate::running::clock::{FixedNow, now_ns};
 use crate::running::commits::Commits;
-use crate::running::fair::Account;
 use crate::running::memory::{QueryMemory, SharedMemory};
 use crate::running::runtime::Threads;
 use crate::running::size::Size;
@@ -74,12 +76,9 @@ use crate::sql::constant::LongTexts;
 use crate::sql::extent;
 use crate::sql::footprint::Footprint;
 use crate::sql::operator;
-use crate::sql::parser::{Parser, Tokens};
-use crate::sql::setting::{MarkUse, SERVER_VERSION, Settings, SharedSettings};
+use crate::sql::parser::Parser;
+use crate::sql::setting::{MarkUse, SERVER_VERSION, Settings};
 use crate::sql::sized;
-use crate::sql::statement;
-use crate::sql::statement::Request;
-use crate::sql::subscribe;
 use crate::sql::value;
 use crate::system::SystemRows;
 use crate::system::as_text::TextsOfValues;
@@ -382,17 +381,6 @@ fn template(
         .build())
 }
 
-/// A client's SQL session.
-pub(crate) struct Session {
-    pub(crate) query: Query,
-    state: Arc<SessionState>,
-    pub(crate) settings: SharedSettings,
-    /// What its statements see of it.
-    pub(crate) rows: Mutex<Arc<SessionRows>>,
-    /// Record of its planning and running time.
-    account: Arc<Account>,
-}
-
 /// A statement planned for one version of the catalog.
 pub(crate) struct Plan {
     /// Catalog version of the store for which it was planned.
@@ -427,130 +415,34 @@ pub(crate) struct Plan {
     pub(crate) weight: usize,
 }
 
-impl Session {
-    /// Gives the session the number that `pg_backend_pid()` returns, by which its client cancels statements.
-    pub(crate) fn set_process(&mut self, pid: i32) {
-        let function = Constant::of_none("pg_backend_pid", &[], ScalarValue::from(pid));
-        if let Err(error) = Arc::make_mut(&mut self.state).register_udf(Arc::new(function)) {
-            tracing::warn!(%error, "a session goes without pg_backend_pid");
-        }
-    }
-
-    /// Parses SQL into statements, with the rewrites that PostgreSQL clients need. Returns them with the memory of the
-    /// largest.
-    pub(crate) async fn parse(&self, sql: &str) -> Result<(Vec<Statement>, Footprint), QueryError> {
-        subscribe::refuse(sql)?;
-        let (inner, text) = (self.query.inner.clone(), Arc::<str>::from(sql));
-        let (planning, split) = (&self.query.inner.planning, text.clone());
-        let tokens = planning.run(&self.account, Footprint::of_text(sql.len()), move |_| Tokens::of(&split)).await?;
-        let footprint = tokens.footprint;
-        let parse = move |stopped: &_| {
-            let tables = inner.database.tables();
-            inner.parser.parse(&text, tokens, &|name| tables.columns_of(name), stopped)
-        };
-        planning.run(&self.account, footprint, parse).await
-    }
-
-    /// Plans a read-only statement.
-    pub(crate) async fn plan(&self, statement: Arc<Statement>, footprint: Footprint) -> Result<Arc<Plan>, QueryError> {
-        let (inner, state) = (self.query.inner.clone(), self.state.clone());
-        let planning = &self.query.inner.planning;
-        planning.run(&self.account, footprint, move |_| inner.plan(&state, &statement, footprint)).await
-    }
-
-    /// Plans a statement again for values that its plan depends on (see [`Plan::depends_on`]).
-    pub(crate) async fn replan(
+impl Inner {
+    /// Plans a statement, given the values of the subqueries in arguments of its table functions. Returns these first.
+    fn plan(
         &self,
+        state: &SessionState,
         statement: &Statement,
         footprint: Footprint,
-        values: &[ScalarValue],
-    ) -> Result<Arc<Plan>, QueryError> {
-        // Table functions take their arguments during planning.
-        let mut filled = statement.clone();
-        parameter::bind_in_table_functions(&mut filled, values)?;
-        self.plan(Arc::new(filled), footprint).await
-    }
-
-    /// Plans the single statement of a text, which must return rows. Plans are cached.
-    pub(crate) async fn prepare(&self, sql: &str) -> Result<CachedPlan, QueryError> {
-        if let Some(cached) = self.cached(sql) {
-            return Ok(cached);
-        }
-        let (mut statements, footprint) = self.parse(sql).await?;
-        let statement = match (statements.pop(), statements.is_empty()) {
-            (Some(statement), true) => statement,
-            (None, _) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "there is no statement")),
-            (Some(_), false) => return Err(QueryError::new(sqlstate::SYNTAX_ERROR, "one statement at a time")),
-        };
-        if !matches!(statement::request(&statement), Request::Rows) {
-            return Err(statement::refusal(&statement));
-        }
-        let statement = Arc::new(statement);
-        let plan = self.plan(statement.clone(), footprint).await?;
-        self.query.inner.plans.put(sql, &statement, &plan);
-        Ok(CachedPlan { statement, plan })
-    }
-
-    /// Returns the cached plan of a text, if there is one for the current catalog.
-    pub(crate) fn cached(&self, sql: &str) -> Option<CachedPlan> {
-        let inner = &self.query.inner;
-        inner.plans.get(sql, inner.store.catalog_version())
-    }
-
-    /// Runs a plan with values for its parameters, after waiting for a turn.
-    pub(crate) async fn run(&self, plan: &Arc<Plan>, values: Vec<ScalarValue>) -> Result<Rows, QueryError> {
-        self.run_step(plan, values, None).await
-    }
-
-    /// Runs a plan like [`Session::run`], as a step of a subscription.
-    pub(crate) async fn run_step(
-        &self,
-        plan: &Arc<Plan>,
-        values: Vec<ScalarValue>,
-        step: Option<StepView>,
-    ) -> Result<Rows, QueryError> {
-        let (inner, account) = (&self.query.inner, &self.account);
-        let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        let (rows, marks) = (self.rows.lock().clone(), self.settings.lock().marks());
-        // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
-        let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, (rows, marks), (Stopped::by(stopped), step))
-        });
-        let planned = planned.await?;
-        let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());
-        let turn = inner.turns.begin(account).await;
-        let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);
-        let task = inner.heavy.handle().spawn(produce(planned, sender, turn));
-        Ok(Rows { schema: plan.schema.clone(), types, receiver, task: Some(task), stopped, under_way: None })
-    }
-
-    /// Returns the deadline of a statement that starts now.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.settings.lock().statement_timeout.map(|timeout| Instant::now() + timeout)
-    }
-
-    /// Returns a view of the store as it is now.
-    pub(crate) fn view(&self) -> View {
-        self.query.inner.view(self.settings.lock().marks())
-    }
-}
-
-impl Inner {
-    fn plan(&self, state: &SessionState, statement: &Statement, footprint: Footprint) -> Result<Arc<Plan>, QueryError> {
+        values: Option<&[ScalarValue]>,
+    ) -> Result<Made, QueryError> {
         let tables = self.database.tables();
         let mut statement = statement.clone();
         value::check(&mut statement)?;
         unsupported::check_statement(&mut statement)?;
-        let functions = parameter::table_functions(&mut statement)?;
+        let functions = argument::table_functions(&mut statement)?;
+        if !functions.parameters.is_empty() {
+            argument::bind_in_table_functions(&mut statement, &[])?;
+        }
+        match values {
+            Some(values) => argument::put_values(&mut statement, values)?,
+            None if functions.have_subqueries => return Ok(Made::Subqueries(argument::subqueries(&statement)?)),
+            None => {}
+        }
         let texts = LongTexts::take(&mut statement)?;
         // A plan with a session's own functions belongs to the session.
         let text = statement.to_string().to_ascii_lowercase();
         let reusable =
             !functions.any && !["current_setting", "set_config", "pg_backend_pid"].iter().any(|own| text.contains(own));
         let reads_session = ["pg_cursors", "pg_prepared_statements"].iter().any(|table| text.contains(table));
-        if !functions.parameters.is_empty() {
-            parameter::bind_in_table_functions(&mut statement, &[])?;
-        }
         let columns = names::resolve(&mut statement, &tables)?;
         extent::check_joins(&mut statement, columns)?;
         let labels = Labels::of(&statement);
@@ -584,7 +476,7 @@ impl Inner {
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
         let optimised = (reusable && texts.is_empty() && is_fixed(&logical)?).then(OnceLock::new);
-        Ok(Arc::new(Plan {
+        Ok(Made::Plan(Arc::new(Plan {
             version,
             logical,
             texts,
@@ -600,7 +492,7 @@ impl Inner {
             direct,
             footprint,
             weight,
-        }))
+        })))
     }
 
     fn physical(
@@ -702,6 +594,13 @@ fn with_types_of_run(state: &SessionState, logical: &LogicalPlan, shown: SchemaR
     let typed = |(field, made): (&FieldRef, &FieldRef)| field.as_ref().clone().with_data_type(made.data_type().clone());
     let fields: Vec<Field> = shown.fields().iter().zip(made).map(typed).collect();
     Arc::new(Schema::new_with_metadata(fields, shown.metadata().clone()))
+}
+
+/// What planning a statement makes.
+enum Made {
+    Plan(Arc<Plan>),
+    /// Subqueries in the arguments of table functions, whose values it needs.
+    Subqueries(Vec<Statement>),
 }
 
 /// A physical plan ready to run, with its memory.

@@ -34,7 +34,8 @@ use super::running::RunningStatements;
 use super::statement::{Statement, VALUES_BYTES_MAX, parameter_schema, sent_schema};
 use super::status::{malformed, status};
 use crate::error::{QueryError, sqlstate};
-use crate::query::{Plan, Session};
+use crate::query::Plan;
+use crate::query::session::Session;
 use crate::running::watched::{Halt, Watched, stopping};
 use crate::sql::setting::MarkUse;
 

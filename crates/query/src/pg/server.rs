@@ -121,7 +121,7 @@ async fn serve(
 
 /// State of a connection after its startup.
 struct Begun {
-    session: crate::query::Session,
+    session: crate::query::session::Session,
     key: CancelKey,
     cancel: watch::Sender<bool>,
     seat: Entry,

@@ -9,8 +9,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr as Plain, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as SqlType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr, Statement, TableFactor,
-    TimezoneInfo, Value,
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr, Statement, TimezoneInfo, Value,
 };
 use pgwire::api::Type;
 
@@ -21,7 +20,6 @@ use crate::sql::constant;
 use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
-use crate::telemetry::parameter_type;
 use crate::wire::encode::elements_of_type;
 
 /// Maximum parameters of a statement (the wire counts them in 16 bits).
@@ -206,73 +204,15 @@ fn arrays(plan: &LogicalPlan) -> Result<Vec<(String, DataType)>, QueryError> {
     Ok(found)
 }
 
-fn number(name: &str) -> Result<usize, QueryError> {
+/// Returns the number of a parameter from its name.
+///
+/// # Errors
+/// If the name is no `$1`, `$2`, ….
+pub(crate) fn number(name: &str) -> Result<usize, QueryError> {
     name.strip_prefix('$')
         .and_then(|digits| digits.parse().ok())
         .filter(|number| (1..=PARAMETERS_MAX).contains(number))
         .ok_or_else(|| QueryError::new(sqlstate::SYNTAX_ERROR, format!("there is no parameter {name}")))
-}
-
-/// Words in calls of functions whose values change with the time.
-const CLOCKS: [&str; 7] = ["now(", "current_", "localtime", "_timestamp(", "timeofday", "random(", "'now"];
-
-/// Table functions of a statement.
-#[derive(Default)]
-pub(crate) struct TableFunctions {
-    /// Whether there are any. They take constants, so a plan with them can be used only once.
-    pub(crate) any: bool,
-    /// Whether an argument may be another one at another time.
-    pub(crate) follow_time: bool,
-    /// Numbers and types of the parameters inside them.
-    pub(crate) parameters: Vec<(usize, DataType)>,
-}
-
-impl Visitor for TableFunctions {
-    fn table(&mut self, factor: &mut TableFactor) -> Step {
-        self.any |= matches!(factor, TableFactor::Table { args: Some(_), .. } | TableFactor::TableFunction { .. });
-        if let TableFactor::Table { name, args: Some(args), .. } = factor {
-            let function = name.to_string().to_lowercase();
-            let text = args.args.iter().map(|arg| arg.to_string().to_lowercase()).collect::<String>();
-            self.follow_time |= CLOCKS.iter().any(|clock| text.contains(clock));
-            for (position, arg) in args.args.iter().enumerate() {
-                if let Some(number) = placeholder(arg) {
-                    let kind = match (function.as_str(), position) {
-                        ("state_at", 0) => timestamp_type(),
-                        ("state_at" | "latest", _) => DataType::Utf8,
-                        _ => parameter_type(&function, position).unwrap_or(DataType::Int64),
-                    };
-                    self.parameters.push((number, kind));
-                }
-            }
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-/// Finds the table functions of a statement, without changing it.
-pub(crate) fn table_functions(statement: &mut Statement) -> Result<TableFunctions, QueryError> {
-    let mut found = TableFunctions::default();
-    walk(statement, &mut found)?;
-    Ok(found)
-}
-
-/// Replaces parameters inside table functions by values, or by NULL if there is no value yet.
-pub(crate) fn bind_in_table_functions(statement: &mut Statement, values: &[ScalarValue]) -> Result<(), QueryError> {
-    struct Bind<'a>(&'a [ScalarValue]);
-    impl Visitor for Bind<'_> {
-        fn table(&mut self, factor: &mut TableFactor) -> Step {
-            if let TableFactor::Table { args: Some(args), .. } = factor {
-                for arg in &mut args.args {
-                    let Some(number) = placeholder(arg) else { continue };
-                    let value = self.0.get(number - 1).map_or(Value::Null, literal);
-                    let expr = FunctionArgExpr::Expr(Expr::Value(value.into()));
-                    *arg = FunctionArg::Unnamed(expr);
-                }
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    walk(statement, &mut Bind(values))
 }
 
 /// Gives the type `oid` or `oid[]` to parameters that are cast to it and have none yet. To the planner, numbers of objects
@@ -302,14 +242,8 @@ pub(crate) fn give_numbers(statement: &mut Statement, given: &mut Vec<u32>) -> R
     walk(statement, &mut Give(given))
 }
 
-/// Returns the number of the parameter in an argument, if it is one.
-fn placeholder(arg: &FunctionArg) -> Option<usize> {
-    let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
-    placeholder_of(expr)
-}
-
 /// Returns the number of the parameter that an expression is, maybe in brackets or cast.
-fn placeholder_of(expr: &Expr) -> Option<usize> {
+pub(crate) fn placeholder_of(expr: &Expr) -> Option<usize> {
     let mut expr = expr;
     loop {
         match expr {
@@ -322,29 +256,6 @@ fn placeholder_of(expr: &Expr) -> Option<usize> {
             }
             _ => return None,
         }
-    }
-}
-
-fn literal(value: &ScalarValue) -> Value {
-    if value.is_null() {
-        return Value::Null;
-    }
-    match value {
-        ScalarValue::Int16(Some(v)) => Value::Number(v.to_string(), false),
-        ScalarValue::Int32(Some(v)) => Value::Number(v.to_string(), false),
-        ScalarValue::Int64(Some(v)) => Value::Number(v.to_string(), false),
-        ScalarValue::TimestampNanosecond(Some(v), _) => Value::Number(v.to_string(), false),
-        ScalarValue::Float64(Some(v)) if v.is_finite() => Value::Number(format!("{v:?}"), false),
-        ScalarValue::IntervalMonthDayNano(Some(v)) => {
-            Value::SingleQuotedString(format!("{} months {} days {} nanoseconds", v.months, v.days, v.nanoseconds))
-        }
-        ScalarValue::TimestampMicrosecond(Some(time_us), _) => {
-            Value::SingleQuotedString(crate::wire::encode::timestamp_text(*time_us, true))
-        }
-        other => match other.try_as_str() {
-            Some(Some(text)) => Value::SingleQuotedString(text.to_owned()),
-            _ => Value::SingleQuotedString(other.to_string()),
-        },
     }
 }
 

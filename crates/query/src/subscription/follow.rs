@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::{QueryError, sqlstate};
+use crate::query::session::Session;
 use crate::query::step::StepView;
-use crate::query::{Plan, Query, Rows, Session};
+use crate::query::{Plan, Query, Rows};
 use crate::running::clock::now_ns;
 use crate::running::commits::Committed;
 use crate::running::memory::Share;

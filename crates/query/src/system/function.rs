@@ -72,7 +72,11 @@ impl TableFunctionImpl for StateFunction {
                 let time_ns = time.map(literal_time_ns).transpose()?;
                 Some((time_ns, pattern))
             }
-            _ => return plan_err!("the arguments of a table function must be constants, not of another type"),
+            _ => {
+                return plan_err!(
+                    "the arguments of a table function must be constants, parameters or queries in brackets"
+                );
+            }
         };
         Ok(Arc::new(StateTable {
             arguments,
@@ -85,7 +89,7 @@ impl TableFunctionImpl for StateFunction {
 
 fn literal_time_ns(expr: &Expr) -> Result<i64> {
     let Expr::Literal(value, _) = expr else {
-        return plan_err!("the time of state_at must be a constant, not of another type");
+        return plan_err!("the time of state_at must be a constant, a parameter, or a query in brackets");
     };
     let out_of_range =
         || QueryError::new(sqlstate::INVALID_DATETIME, format!("time {value} is out of range")).into_datafusion();

@@ -113,7 +113,7 @@ impl<'a> Arguments<'a> {
                 Err(QueryError::new(sqlstate::NULL_NOT_ALLOWED, message))
             }
             Some(Expr::Literal(value, _)) => Ok(value),
-            _ => Err(self.wrong(at, "a constant or a parameter")),
+            _ => Err(self.wrong(at, "a constant, a parameter, or a query in brackets")),
         }
     }
 
@@ -248,6 +248,12 @@ impl<'a> Arguments<'a> {
             return Ok(u64::MAX);
         }
         u64::try_from(self.duration_ns(at)?).map_err(|_| self.wrong(at, "at least 0"))
+    }
+
+    /// Returns how long a value lasts after its sample, in nanoseconds and more than 0, or the greatest duration if the
+    /// argument is left out.
+    pub(crate) fn lasting_ns(&self, at: usize) -> Result<u64, QueryError> {
+        if self.has(at) { self.step_ns(at) } else { Ok(u64::MAX) }
     }
 
     /// Returns the channels that match a pattern, sorted by name.

@@ -28,7 +28,7 @@ pub(crate) fn crossings(arguments: &Arguments<'_>) -> Call {
     ]);
     let open = || -> Result<Box<Open>, QueryError> {
         let (channels, level) = (Arc::new(arguments.channels(0, true)?), arguments.number(1)?);
-        let span = arguments.span(2)?;
+        let (span, lasting_ns) = (arguments.span(2)?, arguments.lasting_ns(4)?);
         Ok(Box::new(move |opening| {
             let (channels, span) = (channels.clone(), span.clone());
             Ok(Box::new(CrossingsReader {
@@ -36,10 +36,12 @@ pub(crate) fn crossings(arguments: &Arguments<'_>) -> Call {
                 channels,
                 level,
                 span,
+                lasting_ns,
                 channel: 0,
                 runs: None,
                 last: None,
                 newest: None,
+                before: None,
                 over_nan: false,
             }))
         }))
@@ -52,6 +54,8 @@ struct CrossingsReader {
     channels: Arc<Vec<ChosenChannel>>,
     level: f64,
     span: Range<i64>,
+    /// How far apart samples are between which the channel can cross.
+    lasting_ns: u64,
     /// Channel being read.
     channel: usize,
     runs: Option<SampleRuns>,
@@ -60,6 +64,8 @@ struct CrossingsReader {
     /// Newest sample, not yet compared with that one: for a channel that holds its value, another of its time replaces
     /// it.
     newest: Option<(i64, f64)>,
+    /// Time of the sample that was read last, also of one without a number.
+    before: Option<i64>,
     /// Whether NaN lies between the two.
     over_nan: bool,
 }
@@ -124,10 +130,12 @@ impl Reader for CrossingsReader {
             for at in 0..run.len() {
                 let (time, value) = (run.time(at), run.value(at).and_then(|value| value.as_f64()));
                 let is_same_time = self.newest.is_some_and(|(newest, _)| newest == time);
-                if channel.is_linear() || !is_same_time || run.has_gap(at) || value.is_none() {
+                let before = self.before.replace(time);
+                let is_apart = run.has_gap(at) || before.is_some_and(|before| time.abs_diff(before) > self.lasting_ns);
+                if channel.is_linear() || !is_same_time || is_apart || value.is_none() {
                     found.extend(self.take(channel.is_linear()));
                 }
-                if run.has_gap(at) || value.is_none() {
+                if is_apart || value.is_none() {
                     (self.last, self.over_nan) = (None, false);
                 }
                 match value {
@@ -151,6 +159,7 @@ impl Reader for CrossingsReader {
         let names = text(found.iter().map(|_| name));
         if is_done {
             (self.runs, self.last, self.newest, self.over_nan) = (None, None, None, false);
+            self.before = None;
             self.channel += 1;
         }
         if found.is_empty() {

@@ -84,6 +84,11 @@ impl Method {
         matches!(self, Method::Previous | Method::Linear | Method::Rate)
     }
 
+    /// Reports whether it weighs values by the time for which they hold.
+    fn is_over_time(self) -> bool {
+        matches!(self, Method::TimeMean | Method::Integral)
+    }
+
     /// Returns the type of its results.
     fn data_type(self, of: ChannelType) -> DataType {
         match self {
@@ -105,10 +110,14 @@ struct GridRule {
 /// Reads the arguments `step`, `method` and `tolerance`.
 fn rule(arguments: &Arguments<'_>, at: usize) -> Result<GridRule, QueryError> {
     let method = Method::parse(arguments.text(at + 1)?)?;
-    if arguments.has(at + 2) && !method.is_at_instants() {
-        return Err(invalid("tolerance applies to the methods previous, linear and rate"));
+    if arguments.has(at + 2) && !method.is_at_instants() && !method.is_over_time() {
+        return Err(invalid("tolerance applies to the methods previous, linear, rate, time_mean and integral"));
     }
-    let (step_ns, tolerance_ns) = (arguments.step_ns(at)?, arguments.tolerance_ns(at + 2)?);
+    let step_ns = arguments.step_ns(at)?;
+    let tolerance_ns = match method.is_over_time() {
+        true => arguments.lasting_ns(at + 2)?,
+        false => arguments.tolerance_ns(at + 2)?,
+    };
     Ok(GridRule { method, step_ns, tolerance_ns })
 }
 
@@ -345,7 +354,7 @@ impl Reader for GridReader {
                     (columns[fixed + at], self.cursors[*at]) = (array, cursor);
                 }
             }
-            Method::TimeMean | Method::Integral => {
+            method if method.is_over_time() => {
                 let read = on_threads(&wanted, |(_, column)| column.weighed(&times))?;
                 for ((at, _), array) in wanted.iter().zip(read) {
                     columns[fixed + at] = array;
@@ -494,7 +503,8 @@ impl GridColumn<'_> {
     /// Weighs the values of pieces by time.
     fn weighed(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
         self.opening.check()?;
-        let pieces = WeighedPieces { time: self.grid.span_of(times), width_ns: self.rule.step_ns };
+        let GridRule { step_ns, tolerance_ns, .. } = self.rule;
+        let pieces = WeighedPieces { time: self.grid.span_of(times), width_ns: step_ns, tolerance_ns };
         let weights = self.opening.view.weigh_pieces(self.channel.stream.id, self.channel.index, pieces)?;
         let number = |weight: &Weight| match self.rule.method {
             Method::TimeMean => weight.time_mean(),

@@ -33,6 +33,7 @@ const SEGMENT_MAX: i64 = 1 << 20;
 struct Series {
     cursor: Option<SampleCursor>,
     is_on_line: bool,
+    tolerance_ns: u64,
     instants: Instants,
     values: Vec<f64>,
 }
@@ -41,11 +42,11 @@ impl Series {
     fn new(
         opening: &Opening,
         channel: &ChosenChannel,
-        is_on_line: bool,
+        (is_on_line, tolerance_ns): (bool, u64),
         instants: &Instants,
     ) -> Result<Series, QueryError> {
         let cursor = opening.cursor(channel, instants.span.start, instants.span.end)?;
-        Ok(Series { cursor, is_on_line, instants: instants.clone(), values: Vec::new() })
+        Ok(Series { cursor, is_on_line, tolerance_ns, instants: instants.clone(), values: Vec::new() })
     }
 
     /// Reads on. Returns `false` if all is read.
@@ -58,8 +59,8 @@ impl Series {
                 Some(cursor) => {
                     let near = cursor.seek(time)?;
                     match self.is_on_line {
-                        true => on_line(&near, time, u64::MAX),
-                        false => held(&near, time, u64::MAX).and_then(|value| value.as_f64()),
+                        true => on_line(&near, time, self.tolerance_ns),
+                        false => held(&near, time, self.tolerance_ns).and_then(|value| value.as_f64()),
                     }
                 }
             };
@@ -92,7 +93,7 @@ pub(crate) fn correlation(arguments: &Arguments<'_>) -> Call {
         let (channel, other) = (arguments.channel(0)?, arguments.channel(1)?);
         let (span, step_ns) = (arguments.span(2)?, arguments.step_ns(4)?);
         let lags = i64::try_from(arguments.tolerance_ns(5)? / step_ns).unwrap_or(i64::MAX);
-        let instants = instants("correlation", span, step_ns)?;
+        let (instants, rule) = (instants("correlation", span, step_ns)?, (false, arguments.tolerance_ns(6)?));
         let count = instants.count();
         let products = count.saturating_mul(lags as u64).saturating_mul(2);
         if products > PRODUCTS_MAX || lags as u64 > SERIES_MAX {
@@ -101,8 +102,8 @@ pub(crate) fn correlation(arguments: &Arguments<'_>) -> Call {
             return Err(error.with_hint("Choose a longer step, or a smaller lag_max."));
         }
         Ok(Box::new(move |opening| {
-            let series =
-                [Series::new(&opening, &channel, false, &instants)?, Series::new(&opening, &other, false, &instants)?];
+            let of = |channel: &ChosenChannel| Series::new(&opening, channel, rule, &instants);
+            let series = [of(&channel)?, of(&other)?];
             Ok(Box::new(CorrelationReader { opening, series, lags, step_ns, next: -lags, is_centred: false }))
         }))
     };
@@ -204,12 +205,22 @@ pub(crate) fn spectrum(arguments: &Arguments<'_>) -> Call {
         let (channels, span) = (Arc::new(arguments.channels(0, true)?), arguments.span(1)?);
         let instants = instants("spectrum", span, arguments.step_ns(3)?)?;
         let segment = if arguments.has(4) { arguments.integer(4, 2..=SEGMENT_MAX)? } else { SEGMENT } as usize;
+        let tolerance_ns = arguments.tolerance_ns(5)?;
         Ok(Box::new(move |opening| {
             let fft = FftPlanner::new().plan_fft_forward(segment);
             let window: Vec<f64> =
                 (0..segment).map(|at| 0.5 - 0.5 * (TAU * at as f64 / segment as f64).cos()).collect();
             let (channels, instants) = (channels.clone(), instants.clone());
-            Ok(Box::new(SpectrumReader { opening, channels, instants, fft, window, channel: 0, under_way: None }))
+            Ok(Box::new(SpectrumReader {
+                opening,
+                channels,
+                instants,
+                tolerance_ns,
+                fft,
+                window,
+                channel: 0,
+                under_way: None,
+            }))
         }))
     };
     Call { open: open(), schema, ascending: &[] }
@@ -219,6 +230,7 @@ struct SpectrumReader {
     opening: Opening,
     channels: Arc<Vec<ChosenChannel>>,
     instants: Instants,
+    tolerance_ns: u64,
     fft: Arc<dyn Fft<f64>>,
     window: Vec<f64>,
     /// Channel being read.
@@ -262,7 +274,7 @@ impl Reader for SpectrumReader {
         let mut spectrum = match self.under_way.take() {
             Some(spectrum) => spectrum,
             None => Spectrum {
-                series: Series::new(&self.opening, channel, true, &self.instants)?,
+                series: Series::new(&self.opening, channel, (true, self.tolerance_ns), &self.instants)?,
                 next: 0,
                 power: vec![0.0; length / 2 + 1],
                 segments: 0,

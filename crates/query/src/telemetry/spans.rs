@@ -54,9 +54,19 @@ pub(crate) fn states(arguments: &Arguments<'_>) -> Call {
     let open = || -> Result<Box<Open>, QueryError> {
         let channels = Arc::new(arguments.channels(0, false)?);
         let span = arguments.known_span(1, channels.iter().map(|channel| &channel.stream))?;
+        let lasting_ns = arguments.lasting_ns(3)?;
         Ok(Box::new(move |opening| {
             let (channels, span) = (channels.clone(), span.clone());
-            Ok(Box::new(StatesReader { opening, channels, span, channel: 0, runs: None, last: None, state: None }))
+            Ok(Box::new(StatesReader {
+                opening,
+                channels,
+                span,
+                lasting_ns,
+                channel: 0,
+                runs: None,
+                last: None,
+                state: None,
+            }))
         }))
     };
     Call { open: open(), schema, ascending: &[] }
@@ -73,6 +83,8 @@ struct StatesReader {
     opening: Opening,
     channels: Arc<Vec<ChosenChannel>>,
     span: Range<i64>,
+    /// How long a value lasts after its sample.
+    lasting_ns: u64,
     /// Channel being read.
     channel: usize,
     runs: Option<SampleRuns>,
@@ -105,21 +117,24 @@ impl StatesReader {
             Some(until) => until,
             None => i64::MAX,
         };
-        let (start, end) = (time.max(self.span.start), end.min(self.span.end));
+        // A value that is too old ends as before a gap, but counts until then.
+        let lasts_to = time.saturating_add_unsigned(self.lasting_ns);
+        let (is_over, is_open) = (end > lasts_to, until.is_none() && !gap && lasts_to >= self.span.end);
+        let (start, end) = (time.max(self.span.start), end.min(lasts_to).min(self.span.end));
         // Of equal times the later sample counts. A sample just before a gap has a span without length.
         let is_instant = gap && until != Some(time) && time >= self.span.start && time < self.span.end;
         if start < end || start == end && is_instant {
             match &mut self.state {
                 Some(before) if before.span.end == start && is_equal(&before.value, &value) => {
-                    (before.span.end, before.open) = (end, until.is_none() && !gap);
+                    (before.span.end, before.open) = (end, is_open);
                 }
                 state => {
-                    let next = State { span: start..end, value, open: until.is_none() && !gap };
+                    let next = State { span: start..end, value, open: is_open };
                     states.extend(state.replace(next));
                 }
             }
         }
-        if gap {
+        if gap || is_over {
             states.extend(self.state.take());
         }
     }
@@ -186,7 +201,10 @@ pub(crate) fn intervals(arguments: &Arguments<'_>, view: &View) -> Call {
     let open = || -> Result<Box<Open>, QueryError> {
         let condition = Condition::parse(arguments.text(0)?, view)?;
         let span = arguments.known_span(1, condition.channels.iter().map(|channel| &channel.stream))?;
-        Ok(Box::new(move |opening| Ok(Box::new(IntervalsReader::new(opening, &condition, span.clone())?))))
+        let lasting_ns = arguments.lasting_ns(3)?;
+        Ok(Box::new(move |opening| {
+            Ok(Box::new(IntervalsReader::new(opening, &condition, (span.clone(), lasting_ns))?))
+        }))
     };
     Call { open: open(), schema, ascending: &["from_time", "from_time_ns"] }
 }
@@ -242,6 +260,8 @@ struct IntervalsReader {
     opening: Opening,
     program: Program,
     span: Range<i64>,
+    /// How long values last after their samples.
+    lasting_ns: u64,
     frames: OrderedFrames,
     /// Its channels by stream, as `frames` has them, and the kind of each in the expression.
     grouped: Grouped,
@@ -250,8 +270,9 @@ struct IntervalsReader {
     cursors: Vec<Option<SampleCursor>>,
     /// Moments to be evaluated.
     moments: Vec<Moment>,
-    /// Start of the span in which the condition holds.
+    /// Start of the span in which the condition holds, and the time at which the first of its values is too old.
     since: Option<i64>,
+    lasts_to: i64,
     /// Newest time that was evaluated, with the result; judged once a later time follows.
     newest: Option<(i64, bool)>,
     found: VecDeque<(Range<i64>, bool)>,
@@ -259,7 +280,11 @@ struct IntervalsReader {
 }
 
 impl IntervalsReader {
-    fn new(opening: Opening, condition: &Condition, span: Range<i64>) -> Result<IntervalsReader, QueryError> {
+    fn new(
+        opening: Opening,
+        condition: &Condition,
+        (span, lasting_ns): (Range<i64>, u64),
+    ) -> Result<IntervalsReader, QueryError> {
         let mut program = condition.program()?;
         let mut cursors = Vec::new();
         for (place, (channel, kind)) in condition.channels.iter().zip(&condition.kinds).enumerate() {
@@ -289,22 +314,34 @@ impl IntervalsReader {
             opening,
             program,
             span,
+            lasting_ns,
             frames,
             grouped,
             kinds,
             cursors,
             moments,
             since,
+            lasts_to: i64::MAX,
             newest,
             found,
             has_ended,
         })
     }
 
+    /// Ends the span at the time at which a value in it is too old, if that is before `time`.
+    fn end_by(&mut self, time: i64) {
+        if self.lasts_to < time
+            && let Some(since) = self.since.take()
+        {
+            self.found.push_back((since..self.lasts_to, false));
+        }
+    }
+
     /// Judges the newest time, of which all moments were evaluated.
     fn judge(&mut self) -> Result<(), QueryError> {
         let Some((time, holds)) = self.newest.take() else { return Ok(()) };
-        let (mut is_known, mut goes_on) = (true, true);
+        self.end_by(time);
+        let (mut is_known, mut goes_on, mut lasts_to) = (true, true, i64::MAX);
         for cursor in &mut self.cursors {
             let Some(cursor) = cursor else {
                 is_known = false;
@@ -314,8 +351,10 @@ impl IntervalsReader {
             let (since, value) = near.before.map_or((time, None), |(since, value)| (since, value));
             is_known &= value.is_some() && !(near.gap && since < time);
             goes_on &= !near.gap;
+            lasts_to = lasts_to.min(since.saturating_add_unsigned(self.lasting_ns));
         }
-        let holds = holds && is_known;
+        let holds = holds && is_known && time < lasts_to;
+        self.lasts_to = lasts_to;
         match self.since {
             Some(since) if !holds => {
                 self.found.push_back((since..time, false));
@@ -378,6 +417,7 @@ impl Reader for IntervalsReader {
         self.evaluate()?;
         if is_last {
             self.judge()?;
+            self.end_by(self.span.end);
             self.has_ended = true;
             if let Some(since) = self.since.take() {
                 // Whether anything is stored after the span, which would end it later.

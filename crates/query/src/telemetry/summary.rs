@@ -43,7 +43,7 @@ pub(crate) fn summary(arguments: &Arguments<'_>) -> Call {
         let (channels, span) = (Arc::new(arguments.channels(0, true)?), arguments.span(1)?);
         let whole = span.end.abs_diff(span.start);
         let step_ns = if arguments.has(3) { arguments.step_ns(3)? } else { whole.max(1) };
-        let instants = Instants { span, step_ns };
+        let (instants, tolerance_ns) = (Instants { span, step_ns }, arguments.lasting_ns(4)?);
         let pieces = instants.count();
         if pieces.saturating_mul(channels.len() as u64) > PIECES_MAX {
             let message = format!("{pieces} pieces of {} channels, at most {PIECES_MAX} together", channels.len());
@@ -52,7 +52,7 @@ pub(crate) fn summary(arguments: &Arguments<'_>) -> Call {
         }
         Ok(Box::new(move |opening| {
             let (channels, instants) = (channels.clone(), instants.clone());
-            Ok(Box::new(SummaryReader { opening, channels, instants, channel: 0, next: 0 }))
+            Ok(Box::new(SummaryReader { opening, channels, instants, tolerance_ns, channel: 0, next: 0 }))
         }))
     };
     Call { open: open(), schema, ascending: &[] }
@@ -63,6 +63,8 @@ struct SummaryReader {
     channels: Arc<Vec<ChosenChannel>>,
     /// Starts of the pieces of each channel.
     instants: Instants,
+    /// How long a value lasts after its sample.
+    tolerance_ns: u64,
     /// Channel being read, and its next piece.
     channel: usize,
     next: u64,
@@ -85,7 +87,8 @@ impl Reader for SummaryReader {
         for some in pieces.chunks(usize::try_from(at_a_time).unwrap_or(usize::MAX)) {
             self.opening.check()?;
             let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
-            let some = WeighedPieces { time: first.start..last.end, width_ns: self.instants.step_ns };
+            let (time, width_ns) = (first.start..last.end, self.instants.step_ns);
+            let some = WeighedPieces { time, width_ns, tolerance_ns: self.tolerance_ns };
             weights.extend(self.opening.view.weigh_pieces(id, index, some)?);
         }
         let time = self.instants.at(self.next)..self.instants.at(self.next + count).min(self.instants.span.end);

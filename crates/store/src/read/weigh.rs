@@ -55,6 +55,9 @@ pub struct WeighedPieces {
     pub time: Range<i64>,
     /// Length of a piece in nanoseconds, at least 1; the last one ends with `time` at the latest.
     pub width_ns: u64,
+    /// How long a value holds after its sample, and how far apart samples have a line between them, in nanoseconds;
+    /// `u64::MAX` for ever. Statistics of blocks are used only then.
+    pub tolerance_ns: u64,
 }
 
 /// Numbers whose products with durations are added at a time.
@@ -83,7 +86,7 @@ impl View {
     /// As for a scan.
     pub fn weigh(&self, stream: StreamId, column: ChannelIndex, time: Range<i64>) -> Result<Weight, ScanError> {
         let width_ns = time.end.abs_diff(time.start).max(1);
-        let one = self.weigh_pieces(stream, column, WeighedPieces { time, width_ns })?;
+        let one = self.weigh_pieces(stream, column, WeighedPieces { time, width_ns, tolerance_ns: u64::MAX })?;
         Ok(one.into_iter().next().unwrap_or_else(Weight::none))
     }
 
@@ -102,7 +105,7 @@ impl View {
         pieces: WeighedPieces,
     ) -> Result<Vec<Weight>, ScanError> {
         let time = pieces.time.clone();
-        let width_ns = pieces.width_ns.max(1);
+        let (width_ns, tolerance_ns) = (pieces.width_ns.max(1), pieces.tolerance_ns);
         let count = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width_ns) };
         assert!(count <= 1 << 20, "{count} pieces");
         let count = count as usize;
@@ -113,8 +116,10 @@ impl View {
         let Some(mut points) = Points::new(self, stream, column, time.clone())? else { return Ok(none()) };
         let linear = points.channel().interpolation == Interpolation::Linear;
         let kind = points.channel().channel_type;
-        points.whole_blocks(time.clone(), EqualPieces { origin: time.start, width_ns });
-        let pieces = WeighedPieces { time, width_ns };
+        if tolerance_ns == u64::MAX {
+            points.whole_blocks(time.clone(), EqualPieces { origin: time.start, width_ns });
+        }
+        let pieces = WeighedPieces { time, width_ns, tolerance_ns };
         let mut scale = Scale {
             span: pieces.piece_from(pieces.time.start),
             linear,
@@ -173,8 +178,30 @@ impl Scale {
         self.span = self.pieces.piece_from(self.span.end);
     }
 
+    /// Reports whether the time between two points is longer than a value holds.
+    fn is_silent(&self, from: i64, to: i64) -> bool {
+        to.abs_diff(from) > self.pieces.tolerance_ns
+    }
+
     /// Adds the time from the newest point to the next one, to all pieces that it reaches.
     fn reach(&mut self, to: &Point) {
+        match self.last.as_ref().map(|last| last.time) {
+            Some(from) if self.is_silent(from, to.time) && !to.gap => {
+                if self.linear {
+                    return self.reach_known(&Point { gap: true, ..to.clone() });
+                }
+                let time = from.saturating_add_unsigned(self.pieces.tolerance_ns);
+                let end = Point { time, row: to.row, value: None, gap: false };
+                self.reach_known(&end);
+                self.last = Some(end);
+            }
+            _ => {}
+        }
+        self.reach_known(to);
+    }
+
+    /// Adds the time from the newest point to the next one, for which the newest value holds.
+    fn reach_known(&mut self, to: &Point) {
         while !self.span.is_empty() {
             self.piece(to);
             if to.time < self.span.end {
@@ -211,7 +238,12 @@ impl Scale {
         };
         let mut row = rows.start;
         let gaps = run.gaps().iter().map(|at| rows.start + at).filter(|gap| *gap > rows.start);
-        for end in gaps.chain([rows.end]) {
+        let mut ends: Vec<usize> = gaps.chain([rows.end]).collect();
+        if self.pieces.tolerance_ns < u64::MAX {
+            ends.extend((rows.start + 1..rows.end).filter(|row| self.is_silent(times[row - 1], times[*row])));
+            ends.sort_unstable();
+        }
+        for end in ends {
             // The first point after a gap, and the first in a piece, is connected with what was before.
             while row < end && !self.span.is_empty() {
                 self.add(run.point(row - rows.start));
@@ -290,6 +322,7 @@ impl Scale {
     /// Holds the newest point up to an instant.
     fn hold_to(&mut self, to: i64) {
         let Some(from) = self.last.clone() else { return };
+        let to = to.min(from.time.saturating_add_unsigned(self.pieces.tolerance_ns));
         if from.time < self.span.start
             && to > self.span.start
             && let Some(OwnedValue::Plain(value)) = &from.value

@@ -110,17 +110,24 @@ impl Bench {
         }
     }
 
-    /// Pieces that are weighed together are weighed as each by itself.
+    /// Pieces that are weighed together are weighed as each by itself, also sample by sample, as with a tolerance that is
+    /// never reached.
     fn compare_pieces(&self, what: &str, view: &View, span: &std::ops::Range<i64>, width_ns: u64) {
         let width_ns = width_ns.max(span.end.abs_diff(span.start).div_ceil(60));
-        let pieces = WeighedPieces { time: span.clone(), width_ns };
-        let together = view.weigh_pieces(self.stream, VALUE, pieces).expect("weighed");
-        assert_eq!(together.len() as u64, span.end.abs_diff(span.start).div_ceil(width_ns));
-        for (n, weight) in together.iter().enumerate() {
-            let start = span.start.saturating_add_unsigned(n as u64 * width_ns);
-            let piece = start..start.saturating_add_unsigned(width_ns).min(span.end);
-            let alone = view.weigh(self.stream, VALUE, piece.clone()).expect("weighed");
-            assert_eq!(*weight, alone, "{what}: {:?} of {width_ns}", piece.start - T0..piece.end - T0);
+        let weigh = |time: &std::ops::Range<i64>, tolerance_ns: u64| {
+            let pieces = WeighedPieces { time: time.clone(), width_ns, tolerance_ns };
+            view.weigh_pieces(self.stream, VALUE, pieces).expect("weighed")
+        };
+        let by_statistics = weigh(span, u64::MAX);
+        assert_eq!(by_statistics.len() as u64, span.end.abs_diff(span.start).div_ceil(width_ns));
+        assert_eq!(weigh(span, u64::MAX - 1), by_statistics, "{what}: sample by sample");
+        for tolerance_ns in [u64::MAX, STEP as u64, 3 * STEP as u64] {
+            for (n, weight) in weigh(span, tolerance_ns).iter().enumerate() {
+                let start = span.start.saturating_add_unsigned(n as u64 * width_ns);
+                let piece = start..start.saturating_add_unsigned(width_ns).min(span.end);
+                let alone = weigh(&piece, tolerance_ns).remove(0);
+                assert_eq!(*weight, alone, "{what}: {:?} of {width_ns}", piece.start - T0..piece.end - T0);
+            }
         }
     }
 
