@@ -6,6 +6,7 @@ pub(crate) mod direct;
 pub(crate) mod fixed;
 pub(crate) mod labels;
 pub(crate) mod names;
+mod order;
 pub(crate) mod parameter;
 pub(crate) mod planning;
 pub(crate) mod repeated;

@@ -19,6 +19,7 @@ mod series;
 mod spans;
 mod summary;
 mod threads;
+pub(crate) mod time_series;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Times as PostgreSQL has them: `to_char` knows the patterns of PostgreSQL.
+//! Times as PostgreSQL has them: `to_char`, `to_date` and `to_timestamp` know the patterns of PostgreSQL.
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
@@ -52,7 +52,7 @@ const PATTERNS: [(&str, &str); 30] = [
 
 /// Reports whether an expression may be one that [`as_in_postgres`] changes or refuses.
 pub(crate) fn is_of_postgres(expr: &Expr) -> bool {
-    matches!(expr, Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "generate_series"))
+    matches!(expr, Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "to_date" | "to_timestamp" | "generate_series"))
 }
 
 /// Returns an expression as PostgreSQL means it, or `None` if it is already.
@@ -66,7 +66,7 @@ pub(crate) fn as_in_postgres(expr: &Expr) -> Result<Option<Expr>> {
             let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text);
             Err(error.with_hint("Write FROM generate_series(…), or range(…) for a list.").into_datafusion())
         }
-        Expr::ScalarFunction(call) if call.func.name() == "to_char" => {
+        Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "to_date" | "to_timestamp") => {
             let [time, Expr::Literal(format, metadata)] = call.args.as_slice() else { return Ok(None) };
             let Some(Some(text)) = format.try_as_str() else { return Ok(None) };
             if text.contains('%') {
@@ -92,7 +92,7 @@ fn format_of(patterns: &str) -> std::result::Result<String, QueryError> {
             format.push_str(of_chrono);
             rest = &rest[pattern.len()..];
         } else if first.is_alphabetic() {
-            let text = format!("to_char does not know the pattern \"{rest}\"");
+            let text = format!("the pattern \"{rest}\" of a time is not supported");
             let hint = "Write text in double quotes, or a format with %, such as '%H:%M:%S'.";
             return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text).with_hint(hint));
         } else {

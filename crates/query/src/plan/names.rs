@@ -36,7 +36,6 @@ pub(crate) fn resolve(statement: &mut Statement, tables: &Tables) -> Result<usiz
     Ok(widest)
 }
 
-/// Returns an identifier as SQL folds it.
 /// Names defined by the statement itself, which take precedence over tables and columns.
 #[derive(Default)]
 struct Defined {

@@ -17,8 +17,9 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::error::QueryError;
 use crate::plan::labels::{label, name_tables};
+use crate::plan::order;
 use crate::sql::statement::folded;
-use crate::sql::walk::{Step, Visitor, walk};
+use crate::sql::walk::{Step, Visitor, walk, walk_expr};
 use crate::system::catalog::{PUBLIC, Tables};
 
 /// Names of repeated columns, by the names that they have in the plan.
@@ -33,6 +34,7 @@ impl Repeated {
     pub(crate) fn rename(statement: &mut Statement, tables: &Tables) -> Result<Repeated, QueryError> {
         let mut rename = Rename { tables, names: HashMap::new() };
         if let Statement::Query(query) = statement {
+            order::rename(query, tables, &mut |name| rename.planned(name));
             name_tables(query, &mut rename.names);
         }
         walk(statement, &mut rename)?;
@@ -92,6 +94,26 @@ impl Repeated {
         }
         name
     }
+}
+
+/// Returns an expression without casts and queries, which are not part of its name to the planner.
+fn without_casts(expr: &SqlExpr) -> SqlExpr {
+    struct Strip;
+    impl Visitor for Strip {
+        fn expr(&mut self, expr: &mut SqlExpr) -> Step {
+            while let SqlExpr::Cast { expr: inner, .. } = expr {
+                *expr = inner.as_ref().clone();
+            }
+            if matches!(expr, SqlExpr::Exists { .. } | SqlExpr::Subquery(_)) {
+                *expr = SqlExpr::Identifier(Ident::new("query"));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut expr = expr.clone();
+    // Nothing stops this walk.
+    let _ = walk_expr(&mut expr, &mut Strip);
+    expr
 }
 
 /// Returns a text that is the same for all expressions to which the planner may give one name: without case, brackets
@@ -174,7 +196,7 @@ impl Rename<'_> {
                     continue;
                 }
                 expr => {
-                    if !expressions.insert(planned_alike(&expr.to_string())) {
+                    if !expressions.insert(planned_alike(&without_casts(expr).to_string())) {
                         let name = label(expr);
                         self.rename(item, name);
                     }
@@ -193,10 +215,15 @@ impl Rename<'_> {
 
     fn rename(&mut self, item: &mut SelectItem, name: String) {
         let SelectItem::UnnamedExpr(expr) = item else { return };
-        let planned = format!("{name} (column {})", self.names.len() + 1);
-        let alias = Ident::with_quote('"', &planned);
+        let alias = Ident::with_quote('"', self.planned(&name));
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-        self.names.insert(planned, name);
+    }
+
+    /// Returns the name that a column of this name gets in the plan.
+    fn planned(&mut self, name: &str) -> String {
+        let planned = format!("{name} (column {})", self.names.len() + 1);
+        self.names.insert(planned.clone(), name.to_owned());
+        planned
     }
 }
 

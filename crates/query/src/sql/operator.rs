@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Statement, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Statement, Subscript, TimezoneInfo, UnaryOperator, Value,
+    ValueWithSpan,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -22,7 +23,10 @@ pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), QueryError> {
 }
 
 /// Functions that PostgreSQL has under another name.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 8] = [
+    ("array_remove", "array_remove_all"),
+    ("clock_timestamp", "now"),
+    ("gen_random_uuid", "uuid"),
     ("sign", "signum"),
     ("every", "bool_and"),
     ("variance", "var_samp"),
@@ -53,6 +57,29 @@ impl Visitor for Operators {
             }
             Expr::Interval(interval) if interval.leading_field.is_none() => read_clock(&mut interval.value),
             Expr::Cast { expr: text, data_type: DataType::Interval { .. }, .. } => read_clock(text),
+            Expr::Cast { expr: text, data_type: DataType::Bytea, .. } => {
+                let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = text.as_ref() else {
+                    return ControlFlow::Continue(());
+                };
+                match bytes_of(text) {
+                    Ok(hex) => *expr = Expr::Value(Value::HexStringLiteral(hex).into()),
+                    Err(error) => return ControlFlow::Break(error),
+                }
+            }
+            Expr::Cast { data_type: DataType::Timestamp(Some(digits), zone), expr: time, .. } if *digits < 6 => {
+                *expr = with_digits(take(time), *digits, *zone);
+            }
+            Expr::TypedString(text) => {
+                if let DataType::Timestamp(Some(digits), zone) = text.data_type
+                    && digits < 6
+                {
+                    *expr = with_digits(Expr::Value(text.value.clone()), digits, zone);
+                }
+            }
+            Expr::CompoundFieldAccess { access_chain, .. } => access_chain.iter_mut().for_each(from_one_on),
+            Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+                *expr = call("starts_with", vec![take(left), take(right)]);
+            }
             Expr::Extract { field, expr: of, .. } => {
                 let field = Value::SingleQuotedString(field.to_string().to_lowercase());
                 *expr = call("extract", vec![Expr::Value(field.into()), take(of)]);
@@ -145,6 +172,10 @@ impl Operators {
         }
         if name == "time_bucket" {
             monday(function);
+        } else if name == "date_trunc" {
+            if let Some(truncated) = date_trunc(function) {
+                *expr = truncated;
+            }
         } else if name == "mod" {
             if let FunctionArguments::List(list) = &mut function.args
                 && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(a)), FunctionArg::Unnamed(FunctionArgExpr::Expr(b))] =
@@ -172,6 +203,112 @@ fn integer_of(name: &str) -> Option<DataType> {
         name if INTEGERS.contains(&name) => Some(DataType::Integer(None)),
         _ => None,
     }
+}
+
+/// Returns a call of `date_trunc` in units and with a number of arguments that the planner knows, if it is another.
+fn date_trunc(function: &mut Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    let args: Vec<Expr> = list.args.iter().filter_map(argument).collect();
+    let (Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(unit), .. }), time) =
+        (args.first()?, args.get(1)?)
+    else {
+        return None;
+    };
+    if let [unit, time, zone] = args.as_slice() {
+        let local = call("timezone", vec![zone.clone(), time.clone()]);
+        return Some(call("timezone", vec![zone.clone(), call("date_trunc", vec![unit.clone(), local])]));
+    }
+    let unit = unit.to_lowercase();
+    // Decades begin with the year 0, centuries and millennia with the year 1.
+    let (years, first) = match unit.trim_end_matches('s') {
+        "decade" => ("10", "0"),
+        "century" | "centurie" => ("100", "1"),
+        "millennium" => ("1000", "1"),
+        single if single.len() < unit.len() => {
+            let unit = Expr::Value(Value::SingleQuotedString(single.to_owned()).into());
+            return Some(call("date_trunc", vec![unit, time.clone()]));
+        }
+        _ => return None,
+    };
+    let digits = |digits: &str| Expr::Value(Value::Number(digits.to_owned(), false).into());
+    let infix =
+        |left, op, right| Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }));
+    let year = call("extract", vec![text("year"), time.clone()]);
+    let since = infix(infix(year, BinaryOperator::Minus, digits(first)), BinaryOperator::Modulo, digits(years));
+    let length = call(TIMES, vec![cast(text("1 year"), INTERVAL), number(since)]);
+    Some(infix(call("date_trunc", vec![text("year"), time.clone()]), BinaryOperator::Minus, length))
+}
+
+fn argument(arg: &FunctionArg) -> Option<Expr> {
+    match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    }
+}
+
+/// Type of intervals.
+const INTERVAL: DataType = DataType::Interval { fields: None, precision: None };
+
+fn text(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
+fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+/// Returns a time rounded to some decimal places of a second.
+fn with_digits(time: Expr, digits: u64, zone: TimezoneInfo) -> Expr {
+    let step_us = 10u64.pow(6 - digits.min(6) as u32);
+    let interval = |us: u64| cast(text(&format!("{us} microseconds")), INTERVAL);
+    let half = Box::new(interval(step_us / 2));
+    let left = Box::new(cast(time, DataType::Timestamp(None, zone)));
+    let moved = Expr::BinaryOp { left, op: BinaryOperator::Plus, right: half };
+    let cut = match digits {
+        0 => call("date_trunc", vec![text("second"), moved]),
+        3 => call("date_trunc", vec![text("millisecond"), moved]),
+        _ => call("date_bin", vec![interval(step_us), moved]),
+    };
+    cast(cut, DataType::Timestamp(None, zone))
+}
+
+/// Makes an index below 1 NULL: to the planner, it counts from the end of the array.
+fn from_one_on(access: &mut AccessExpr) {
+    let AccessExpr::Subscript(Subscript::Index { index }) = access else { return };
+    let is_plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()) && digits != "0";
+    if matches!(index, Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) if is_plain(digits)) {
+        return;
+    }
+    let zero = || Expr::Value(Value::Number("0".to_owned(), false).into());
+    let own = std::mem::replace(index, Expr::Value(Value::Null.into()));
+    *index = call("nullif", vec![call("greatest", vec![own, zero()]), zero()]);
+}
+
+/// Returns the bytes of a text cast to `bytea`, in hexadecimal: `\x` and hexadecimal digits, or characters with escapes.
+///
+/// # Errors
+/// If the digits or the escapes are wrong.
+fn bytes_of(text: &str) -> Result<String, QueryError> {
+    let wrong = |text: &str| QueryError::new(sqlstate::INVALID_TEXT, text.to_owned());
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: String = digits.chars().filter(|digit| !digit.is_ascii_whitespace()).collect();
+        let is_hex = digits.len() % 2 == 0 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        return if is_hex { Ok(digits) } else { Err(wrong("invalid hexadecimal data")) };
+    }
+    let (mut hex, mut rest) = (String::new(), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        let (byte, left) = match (first, behind) {
+            (b'\\', [b'\\', left @ ..]) => (b'\\', left),
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', left @ ..]) => {
+                ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), left)
+            }
+            (b'\\', _) => return Err(wrong("invalid input syntax for type bytea")),
+            (byte, left) => (*byte, left),
+        };
+        hex.push_str(&format!("{byte:02x}"));
+        rest = left;
+    }
+    Ok(hex)
 }
 
 /// Gives `time_bucket(width, time)` the origin that it has in TimescaleDB: a Monday, so that weeks begin with one, and for

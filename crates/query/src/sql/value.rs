@@ -123,6 +123,14 @@ fn capitalised(name: &str) -> String {
 /// If its time zone does not exist, or its displacement is out of range.
 pub(crate) fn time_text(text: &str) -> Result<Cow<'_, str>, QueryError> {
     let unchanged = Ok(Cow::Borrowed(text));
+    match text.trim() {
+        word if word.eq_ignore_ascii_case("epoch") => return Ok(Cow::Owned("1970-01-01 00:00:00".to_owned())),
+        word if word.trim_start_matches('-').eq_ignore_ascii_case("infinity") => {
+            let text = format!("the time \"{word}\" is not supported: every time has an end");
+            return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text));
+        }
+        _ => {}
+    }
     let Some((b'T' | b't' | b' ', rest)) = text.as_bytes().get(10).zip(text.get(11..)) else { return unchanged };
     let zone_at = rest.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.'));
     let (clock, zone_text) = rest.split_at(zone_at.unwrap_or(rest.len()));
