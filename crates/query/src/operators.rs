@@ -2,6 +2,7 @@
 
 pub(crate) mod collected;
 pub(crate) mod cooperation;
+pub(crate) mod first_pieces;
 pub(crate) mod guard;
 pub(crate) mod inlined;
 pub(crate) mod membership;

@@ -3,9 +3,11 @@
 
 pub(crate) mod answer;
 pub(crate) mod cache;
+pub(crate) mod reused;
 pub(crate) mod session;
 pub(crate) mod step;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -43,6 +45,7 @@ use crate::functions::part::PartFunction;
 use crate::functions::text::CheckCasts;
 use crate::functions::zero::{BothZeros, OneZeroInKeys};
 use crate::operators::cooperation::Cooperation;
+use crate::operators::first_pieces::FirstPieces;
 use crate::operators::guard;
 use crate::operators::inlined;
 use crate::operators::membership::{CheckMemberships, DistinctMembers};
@@ -61,6 +64,7 @@ use crate::plan::repeated::Repeated;
 use crate::plan::types::Types;
 use crate::plan::unsupported;
 use crate::query::cache::PlanCache;
+use crate::query::reused::ReusedPlan;
 use crate::query::session::Session;
 use crate::query::step::StepView;
 use crate::running::clock::{FixedNow, now_ns};
@@ -93,6 +97,7 @@ use crate::system::session_tables::SessionRows;
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
+use crate::telemetry::time_series::{self, SeriesFunction};
 use crate::telemetry::{FUNCTIONS, TelemetryFunction, with_meant};
 
 /// Maximum batches buffered between a running query and its client.
@@ -318,6 +323,10 @@ fn template(
         let of = TelemetryFunction { function, store: store.clone(), system: system.clone() };
         context.register_udtf(function.name(), Arc::new(of) as Arc<dyn TableFunctionImpl>);
     }
+    if let Ok(of_others) = context.table_function(time_series::NAME) {
+        let of_times = SeriesFunction { of_others: of_others.function().clone(), store: store.clone() };
+        context.register_udtf(time_series::NAME, Arc::new(of_times));
+    }
     context.register_udf(ScalarUDF::from(Now::new()));
     for function in [
         ScalarUDF::from(TypeOf::new()),
@@ -365,6 +374,7 @@ fn template(
     rules.push(Arc::new(SortedScan));
     if options.by_statistics {
         rules.push(Arc::new(Totalled));
+        rules.push(Arc::new(FirstPieces));
         rules.push(Arc::new(SelectiveScan));
     }
     rules.push(Arc::new(Cooperation));
@@ -405,8 +415,8 @@ pub(crate) struct Plan {
     pub(crate) follows_time: bool,
     /// Whether it reads the cursors or prepared statements of its session.
     pub(crate) reads_session: bool,
-    /// The plan as its first run optimised it; `None` if each run may get another one.
-    optimised: Option<OnceLock<LogicalPlan>>,
+    /// What its first run made of it; `None` if each run may make another.
+    fixed: Option<Fixed>,
     /// Plan for running it without DataFusion, if it is simple enough.
     pub(crate) direct: Option<crate::plan::direct::DirectPlan>,
     /// Memory of the statement.
@@ -475,7 +485,7 @@ impl Inner {
         let direct = crate::plan::direct::DirectPlan::recognise(&logical, &tables);
         let weight = extent::weight(&logical, footprint.tree_bytes)?;
         let version = tables.version;
-        let optimised = (reusable && texts.is_empty() && is_fixed(&logical)?).then(OnceLock::new);
+        let fixed = (reusable && texts.is_empty() && is_fixed(&logical)?).then(Fixed::default);
         Ok(Made::Plan(Arc::new(Plan {
             version,
             logical,
@@ -488,7 +498,7 @@ impl Inner {
             calls_functions: functions.any,
             follows_time: functions.follow_time,
             reads_session,
-            optimised,
+            fixed,
             direct,
             footprint,
             weight,
@@ -511,6 +521,7 @@ impl Inner {
         state.config_mut().set_extension(Arc::new(SystemRowsRead::new(self.memory.clone())));
         state.config_mut().options_mut().extensions.insert(stopped.clone());
         state.mark_start_execution();
+        let is_step = step.is_some();
         // One time for the whole statement, whichever rule evaluates it.
         let _now = match step {
             Some(step) => step.pin(&mut state),
@@ -522,13 +533,49 @@ impl Inner {
         state.config_mut().options_mut().execution.batch_size = ConfigNonZeroUsize::try_new(rows)?;
         let planner = state.query_planner().clone();
         let physical = self.heavy.handle().block_on(planner.create_physical_plan(&logical, &state))?;
+        let physical = guard::guard(physical, rows)?;
+        if let Some(fixed) = plan.fixed.as_ref().filter(|_| !is_step) {
+            *fixed.reused.lock() = ReusedPlan::of(&physical, &logical, state.config())?.map(Arc::new);
+        }
+        self.planned(plan, physical, state.config().clone(), stopped)
+    }
+
+    /// Binds the plan that an earlier run made to the store as it is now, if it would be made alike.
+    fn reused(&self, state: &SessionState, plan: &Plan, marks: MarkUse) -> Result<Option<Planned>, QueryError> {
+        let Some(reused) = plan.fixed.as_ref().and_then(|fixed| fixed.reused.lock().clone()) else { return Ok(None) };
+        let Some(physical) = reused.bound(&self.view(marks))? else { return Ok(None) };
+        let config = state.config().clone().with_batch_size(reused.batch_rows());
+        self.planned(plan, physical, config, Stopped::default()).map(Some)
+    }
+
+    /// Puts a plan together with what it runs in.
+    fn planned(
+        &self,
+        plan: &Plan,
+        physical: Arc<dyn ExecutionPlan>,
+        config: SessionConfig,
+        stopped: Stopped,
+    ) -> Result<Planned, QueryError> {
         let memory_pool = Arc::new(QueryMemory::new(self.memory.clone()));
-        let runtime = RuntimeEnv { memory_pool, ..state.runtime_env().as_ref().clone() };
-        let context = TaskContext::from(&state).with_runtime(Arc::new(runtime));
+        let runtime = RuntimeEnv { memory_pool, ..self.template.runtime_env().as_ref().clone() };
+        // Functions are in the plan; those of the context would be for plans that come from elsewhere.
+        let functions = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        let (scalar, higher_order, aggregate, window) = functions;
+        let session = self.template.session_id().to_owned();
+        let context =
+            TaskContext::new(None, session, config, scalar, higher_order, aggregate, window, Arc::new(runtime));
         let memory = MemoryConsumer::new("plan").register(context.memory_pool());
         memory.try_grow(plan.weight.saturating_mul(PLANS_HELD))?;
-        Ok(Planned { physical: guard::guard(physical, rows)?, context: Arc::new(context), stopped, _memory: memory })
+        Ok(Planned { physical, context: Arc::new(context), stopped, _memory: memory })
     }
+}
+
+/// What the first run of a statement made of its plan, for further runs.
+#[derive(Default)]
+struct Fixed {
+    optimised: OnceLock<LogicalPlan>,
+    /// Physical plan, if it can be used again.
+    reused: Mutex<Option<Arc<ReusedPlan>>>,
 }
 
 impl Plan {
@@ -547,7 +594,7 @@ impl Plan {
 
     /// Returns the optimised plan for values of its parameters.
     fn optimised(&self, state: &SessionState, values: Vec<ScalarValue>) -> Result<LogicalPlan, QueryError> {
-        if let Some(optimised) = self.optimised.as_ref().and_then(OnceLock::get) {
+        if let Some(optimised) = self.fixed.as_ref().and_then(|fixed| fixed.optimised.get()) {
             return Ok(optimised.clone());
         }
         let mut logical = self.texts.bind(self.logical.clone(), &values)?;
@@ -558,8 +605,8 @@ impl Plan {
         guard::check_explained(&logical, state)?;
         let optimised = state.optimize(&logical)?;
         sized::check(&optimised)?;
-        if let Some(kept) = &self.optimised {
-            return Ok(kept.get_or_init(|| optimised).clone());
+        if let Some(kept) = &self.fixed {
+            return Ok(kept.optimised.get_or_init(|| optimised).clone());
         }
         Ok(optimised)
     }

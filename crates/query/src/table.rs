@@ -1,6 +1,7 @@
 //! A table of the store for DataFusion: all streams with one name, where time, tags, columns, limit and order are
 //! pushed down to the scan.
 
+pub(crate) mod basis;
 pub(crate) mod column;
 pub(crate) mod condition;
 pub(crate) mod filter;
@@ -22,6 +23,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use futures::future::{BoxFuture, ready};
 use strongback_store::{ChannelIndex, Store, Stream, StreamId, View};
 
+use crate::table::basis::overlaps;
 use crate::table::column::{TableColumn, table_columns, table_schema};
 use crate::table::filter::ALL_TIMES;
 use crate::table::scan::StoreScan;
@@ -163,8 +165,9 @@ impl StoreTable {
                 None => tag_filters.push(filter.clone()),
             }
         }
-        let mut streams = filter::streams_with_tags(state, tag_filters, &self.columns, &self.streams)?;
-        streams.retain(|s| view.time_range(s.id).is_some_and(|(first, last)| first < time.end && last >= time.start));
+        let streams = filter::streams_with_tags(state, tag_filters, &self.columns, &self.streams)?;
+        let (mut streams, empty): (Vec<_>, Vec<_>) =
+            streams.into_iter().partition(|stream| overlaps(&view, stream, &time));
         if let Some(rows) = &rows {
             streams.retain(|stream| rows.get(&stream.id).is_some_and(|rows| !rows.is_empty()));
         }
@@ -172,7 +175,7 @@ impl StoreTable {
             return Ok(Arc::new(EmptyExec::new(schema)));
         }
         let partitions = state.config().target_partitions();
-        let scan = StoreScan::new(view, streams, time, (columns, schema), partitions, limit);
+        let scan = StoreScan::new(view, (streams, empty), time, (columns, schema), partitions, limit);
         Ok(Arc::new(match rows {
             Some(rows) => scan.within(rows),
             None => scan,

@@ -24,3 +24,4 @@ pub(crate) mod stream_view;
 pub(crate) mod totals;
 pub(crate) mod view;
 pub(crate) mod weigh;
+mod whole;

@@ -182,13 +182,23 @@ impl Session {
         step: Option<StepView>,
     ) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
+        let plan_footprint = plan.footprint;
         let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
         let (rows, marks) = (self.rows.lock().clone(), self.settings.lock().marks());
+        let reused = match step {
+            None => inner.reused(&self.state, plan, marks)?,
+            Some(_) => None,
+        };
         // Plan before taking a turn, so that waiting for the planner keeps no one else from running.
-        let planned = inner.planning.run(account, plan.footprint, move |stopped| {
-            planner.physical(&state, &logical, values, (rows, marks), (Stopped::by(stopped), step))
-        });
-        let planned = planned.await?;
+        let planned = match reused {
+            Some(planned) => planned,
+            None => {
+                let plan = move |stopped: &_| {
+                    planner.physical(&state, &logical, values, (rows, marks), (Stopped::by(stopped), step))
+                };
+                inner.planning.run(account, plan_footprint, plan).await?
+            }
+        };
         let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());
         let turn = inner.turns.begin(account).await;
         let (sender, receiver) = mpsc::channel(BATCHES_IN_FLIGHT);

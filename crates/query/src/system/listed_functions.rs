@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             of("summary"),
             "channels text, \"from\" timestamp with time zone, \"to\" timestamp with time zone, \
-             step interval DEFAULT NULL"
+             step interval DEFAULT NULL, tolerance interval DEFAULT NULL"
         );
     }
 }

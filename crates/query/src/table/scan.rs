@@ -27,6 +27,7 @@ use strongback_store::{BlockCounts, Clock, Stream, StreamId, View};
 
 use crate::error::QueryError;
 use crate::table::RowRanges;
+use crate::table::basis::Basis;
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
 use crate::table::condition::ColumnCondition;
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
@@ -60,7 +61,9 @@ const JOINED_BYTES: usize = 512 << 10;
 /// Scan of streams of a table in a view, for some columns and a range of `time`.
 #[derive(Clone)]
 pub(crate) struct StoreScan {
-    view: View,
+    /// View that it reads; `None` in a plan that is kept for further runs.
+    view: Option<View>,
+    basis: Basis,
     /// Streams of each partition, or of each group of `parts` partitions.
     partitions: Vec<Vec<Arc<Stream>>>,
     /// Partitions among which the rows of each stream are divided, one after the other.
@@ -84,18 +87,19 @@ pub(crate) struct StoreScan {
 }
 
 impl StoreScan {
-    /// Creates a scan. `partitions_wanted` is the number of partitions that the query can use at once.
+    /// Creates a scan of streams, of which those in `empty` are left out as they have no row in `time`. `partitions_wanted` is the number of partitions that the query can use at once.
     pub(crate) fn new(
         view: View,
-        streams: Vec<Arc<Stream>>,
+        (streams, empty): (Vec<Arc<Stream>>, Vec<Arc<Stream>>),
         time: Range<i64>,
         columns: (Arc<Vec<TableColumn>>, SchemaRef),
         partitions_wanted: usize,
         fetch: Option<usize>,
     ) -> Self {
         let (columns, schema) = columns;
+        let basis = Basis::of(&view, &streams, empty, &time);
         let (partitions, orders) = if streams.len() <= ORDERED_PARTITIONS_MAX {
-            let orders = orders(&view, &streams, &columns);
+            let orders = orders(&basis, &streams, &columns);
             (streams.into_iter().map(|stream| vec![stream]).collect(), orders)
         } else {
             let share = streams.len().div_ceil(partitions_wanted.max(1));
@@ -104,7 +108,8 @@ impl StoreScan {
         let properties = properties(&schema, orders, partitions.len());
         let metrics = ExecutionPlanMetricsSet::new();
         StoreScan {
-            view,
+            view: Some(view),
+            basis,
             partitions,
             parts: 1,
             is_whole: false,
@@ -174,10 +179,21 @@ impl StoreScan {
         })
     }
 
+    /// Returns the same scan without its view, to be kept.
+    pub(crate) fn unbound(&self) -> StoreScan {
+        StoreScan { view: None, ..self.clone() }
+    }
+
+    /// Returns the same scan for a run with another view, or `None` if it would be planned otherwise for that.
+    pub(crate) fn bound(&self, view: &View) -> Option<StoreScan> {
+        let metrics = ExecutionPlanMetricsSet::new();
+        self.basis.holds_in(view).then(|| StoreScan { view: Some(view.clone()), metrics, ..self.clone() })
+    }
+
     /// Returns the rows of streams that one of the parts reads.
-    fn rows_of_part(&self, streams: &[Arc<Stream>], part: u64) -> Arc<RowRanges> {
+    fn rows_of_part(&self, view: &View, streams: &[Arc<Stream>], part: u64) -> Arc<RowRanges> {
         let each = streams.iter().map(|stream| {
-            let rows = self.view.next_row(stream.id);
+            let rows = view.next_row(stream.id);
             let bound = |part: u64| (u128::from(rows) * u128::from(part) / self.parts as u128) as u64;
             let end = if part + 1 == self.parts as u64 { u64::MAX } else { bound(part + 1) };
             (stream.id, bound(part)..end)
@@ -185,7 +201,8 @@ impl StoreScan {
         Arc::new(each.collect())
     }
 
-    fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
+    /// Returns the streams that it reads.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
         self.partitions.iter().flatten()
     }
 
@@ -197,12 +214,13 @@ impl StoreScan {
     /// Returns totals of its rows in the place of a partial aggregation with this schema and these properties, except for
     /// their partitions, or `None` if it does not read all rows, or if pieces hold so few that statistics do not help.
     pub(crate) fn totals(&self, wanted: WantedTotals, of: (SchemaRef, Arc<PlanProperties>)) -> Option<TotalsScan> {
+        let view = self.view.as_ref()?;
         let has_few = |stream: &Arc<Stream>| {
             wanted.pieces.is_none_or(|pieces| {
-                let Some((first, last)) = self.view.time_range(stream.id) else { return true };
+                let Some((first, last)) = view.time_range(stream.id) else { return true };
                 let (first, last) = (first.max(self.time.start), last.min(self.time.end));
                 let pieces = pieces.piece_of(last) - pieces.piece_of(first);
-                let rows = i128::from(self.view.next_row(stream.id));
+                let rows = i128::from(view.next_row(stream.id));
                 pieces <= PIECES_MAX && pieces <= PIECES_SMALL.max(rows / PIECE_ROWS)
             })
         };
@@ -212,7 +230,8 @@ impl StoreScan {
         // Each stream is totalled as a whole.
         let of = (of.0, Arc::new(PlanProperties::clone(&of.1).with_partitioning(unknown(self.partitions.len()))));
         let is_better = reads_all && !is_merged && self.streams().all(has_few);
-        is_better.then(|| TotalsScan::new(self.view.clone(), self.partitions.clone(), self.time.clone(), wanted, of))
+        let from = (view.clone(), self.basis.clone());
+        is_better.then(|| TotalsScan::new(from, self.partitions.clone(), self.time.clone(), wanted, of))
     }
 }
 
@@ -239,9 +258,9 @@ fn follows_time(column: &TableColumn, streams: impl Iterator<Item = impl AsRef<S
     }
 }
 
-/// Returns the columns that ascend with the frames of each of these streams in a view, if their order is known.
-fn orders(view: &View, streams: &[Arc<Stream>], projected: &[TableColumn]) -> Vec<LexOrdering> {
-    if !streams.iter().all(|s| view.time_sorted(s.id)) {
+/// Returns the columns that ascend with the frames of each of these streams, if their order is known.
+fn orders(basis: &Basis, streams: &[Arc<Stream>], projected: &[TableColumn]) -> Vec<LexOrdering> {
+    if !basis.is_sorted() {
         return Vec::new();
     }
     let ascending = SortOptions { descending: false, nulls_first: false };
@@ -314,7 +333,8 @@ impl ExecutionPlan for StoreScan {
     fn repartitioned(&self, partitions: usize, _: &ConfigOptions) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let parts = partitions / self.partitions.len().max(1);
         let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none() && self.edge.is_none();
-        let rows: u64 = self.streams().map(|stream| self.view.next_row(stream.id)).sum();
+        let Some(view) = &self.view else { return Ok(None) };
+        let rows: u64 = self.streams().map(|stream| view.next_row(stream.id)).sum();
         if parts < 2 || self.parts > 1 || self.is_whole || !reads_all || rows < DIVIDED_ROWS_MIN {
             return Ok(None);
         }
@@ -324,10 +344,11 @@ impl ExecutionPlan for StoreScan {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let view = self.view.as_ref().ok_or_else(not_bound)?;
         let streams = self.partitions.get(partition / self.parts).cloned().unwrap_or_default();
         let rows = match self.parts {
             1 => self.rows.clone(),
-            _ => Some(self.rows_of_part(&streams, (partition % self.parts) as u64)),
+            _ => Some(self.rows_of_part(view, &streams, (partition % self.parts) as u64)),
         };
         let wanted = Wanted {
             columns: self.columns.clone(),
@@ -337,7 +358,7 @@ impl ExecutionPlan for StoreScan {
             conditions: self.conditions.clone(),
         };
         let counter = |name| MetricBuilder::new(&self.metrics).counter(name, partition);
-        let merge = |streams| Merge::new(self.view.clone(), streams, wanted.clone()).within(rows.clone());
+        let merge = |streams| Merge::new(view.clone(), streams, wanted.clone()).within(rows.clone());
         let (merged, each) = match self.edge {
             None => (streams, VecDeque::new()),
             Some(_) => (Vec::new(), streams.into_iter().map(|stream| merge(vec![stream])).collect()),
@@ -386,6 +407,11 @@ impl ExecutionPlan for StoreScan {
     fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         Some(Arc::new(StoreScan { fetch, ..self.clone() }))
     }
+}
+
+/// Returns the error for a kept plan that is run without a view.
+pub(crate) fn not_bound() -> DataFusionError {
+    DataFusionError::Internal("a kept plan runs without a view".to_owned())
 }
 
 /// Rows of a partition, batch by batch.

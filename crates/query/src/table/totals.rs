@@ -25,9 +25,14 @@ use strongback_store::{
 };
 
 use crate::error::{QueryError, sqlstate};
+use crate::table::basis::Basis;
 use crate::table::column::{ColumnSource, TableColumn, UTC, repeated_tag};
 use crate::table::condition::ColumnCondition;
+use crate::table::merge::TimeOrder;
+use crate::table::scan::not_bound;
 
+/// How many times as many pieces are totalled next if too few of them had rows.
+const WIDER: u64 = 4;
 /// Rows of a batch.
 const BATCH_ROWS: usize = 4_096;
 
@@ -77,11 +82,16 @@ pub(crate) struct WantedTotals {
 }
 
 /// Leaf of a plan that gives totals of streams, as a partial aggregation of a scan would.
+#[derive(Clone)]
 pub(crate) struct TotalsScan {
-    view: View,
+    /// View that it reads; `None` in a plan that is kept for further runs.
+    view: Option<View>,
+    basis: Basis,
     partitions: Vec<Vec<Arc<Stream>>>,
     time: Range<i64>,
     wanted: Arc<WantedTotals>,
+    /// Number of pieces of time with rows that are wanted of each stream, the first in an order; `None` for all.
+    first: Option<(TimeOrder, usize)>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -90,14 +100,33 @@ pub(crate) struct TotalsScan {
 impl TotalsScan {
     /// Creates the leaf in the place of a partial aggregation with this schema and these properties.
     pub(crate) fn new(
-        view: View,
+        (view, basis): (View, Basis),
         partitions: Vec<Vec<Arc<Stream>>>,
         time: Range<i64>,
         wanted: WantedTotals,
         (schema, properties): (SchemaRef, Arc<PlanProperties>),
     ) -> TotalsScan {
         let metrics = ExecutionPlanMetricsSet::new();
-        TotalsScan { view, partitions, time, wanted: Arc::new(wanted), schema, properties, metrics }
+        let (view, wanted) = (Some(view), Arc::new(wanted));
+        TotalsScan { view, basis, partitions, time, wanted, first: None, schema, properties, metrics }
+    }
+
+    /// Returns the same totals without their view, to be kept.
+    pub(crate) fn unbound(&self) -> TotalsScan {
+        TotalsScan { view: None, ..self.clone() }
+    }
+
+    /// Returns the same totals for a run with another view, or `None` if they would be planned otherwise for that.
+    pub(crate) fn bound(&self, view: &View) -> Option<TotalsScan> {
+        let metrics = ExecutionPlanMetricsSet::new();
+        self.basis.holds_in(view).then(|| TotalsScan { view: Some(view.clone()), metrics, ..self.clone() })
+    }
+
+    /// Returns the same totals, of which only those of the first pieces of time with rows in an order are wanted, so many
+    /// of each stream, or `None` if they are not grouped by pieces alone.
+    pub(crate) fn first(&self, order: TimeOrder, pieces: usize) -> Option<TotalsScan> {
+        let is_by_pieces = self.wanted.keys == [TotalsKey::Piece];
+        is_by_pieces.then(|| TotalsScan { first: Some((order, pieces)), ..self.clone() })
     }
 }
 
@@ -113,6 +142,11 @@ impl DisplayAs for TotalsScan {
         write!(f, "TotalsScan: streams={streams}, partitions={}", self.partitions.len())?;
         let names: Vec<&str> = self.wanted.columns.iter().map(|c| c.name.as_str()).collect();
         write!(f, ", columns=[{}], from statistics where a block is whole", names.join(", "))?;
+        match self.first {
+            None => {}
+            Some((TimeOrder::Ascending, pieces)) => write!(f, ", oldest pieces={pieces}")?,
+            Some((TimeOrder::Descending, pieces)) => write!(f, ", newest pieces={pieces}")?,
+        }
         match self.wanted.conditions.len() {
             0 => Ok(()),
             conditions => write!(f, ", conditions={conditions}"),
@@ -148,10 +182,11 @@ impl ExecutionPlan for TotalsScan {
         let mut streams = self.partitions.get(partition).cloned().unwrap_or_default();
         streams.reverse();
         let work = Work {
-            view: self.view.clone(),
+            view: self.view.clone().ok_or_else(not_bound)?,
             streams,
             time: self.time.clone(),
             wanted: self.wanted.clone(),
+            first: self.first,
             schema: self.schema.clone(),
             under_way: None,
             memory: MemoryConsumer::new("TotalsScan").register(context.memory_pool()),
@@ -182,6 +217,7 @@ struct Work {
     streams: Vec<Arc<Stream>>,
     time: Range<i64>,
     wanted: Arc<WantedTotals>,
+    first: Option<(TimeOrder, usize)>,
     schema: SchemaRef,
     under_way: Option<UnderWay>,
     memory: MemoryReservation,
@@ -223,7 +259,45 @@ struct UnderWay {
     stream: Arc<Stream>,
     /// For each wanted column, its position among the totals of a piece; `None` if the stream lacks it.
     positions: Vec<Option<usize>>,
+    /// Request of a wider span, if too few pieces had rows.
+    wider: Option<Wider>,
     state: State,
+}
+
+/// A request of which only the first pieces of time with rows are wanted, and over how many of them it is to go.
+struct Wider {
+    request: TotalsRequest,
+    order: TimeOrder,
+    pieces: u64,
+}
+
+impl Wider {
+    /// Returns the request for these pieces alone, and the next one if there are more.
+    fn next(self, view: &View) -> (TotalsRequest, Option<Wider>) {
+        let Wider { request, order, pieces } = self;
+        let (Some(grid), Some((first, last))) = (request.pieces, view.time_range(request.stream)) else {
+            return (request, None);
+        };
+        let time = first.max(request.time.start)..last.saturating_add(1).min(request.time.end);
+        if time.is_empty() {
+            return (request, None);
+        }
+        let clamped = |start: i128| start.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let part = match order {
+            TimeOrder::Descending => {
+                let from = grid.start_of(grid.piece_of(time.end - 1) - i128::from(pieces) + 1);
+                clamped(from).max(request.time.start)..request.time.end
+            }
+            TimeOrder::Ascending => {
+                let to = grid.start_of(grid.piece_of(time.start) + i128::from(pieces));
+                request.time.start..clamped(to).min(request.time.end)
+            }
+        };
+        let is_all = part.start <= time.start && part.end >= time.end;
+        let narrow = TotalsRequest { time: part, ..request.clone() };
+        let wider = (!is_all).then(|| Wider { request, order, pieces: pieces.saturating_mul(WIDER) });
+        (narrow, wider)
+    }
 }
 
 enum State {
@@ -249,9 +323,17 @@ impl Work {
                 let each = size_of::<PieceTotals>() + 2 * size_of::<Totals>() * self.wanted.columns.len() + 64;
                 let bytes = reader.piece_count() * each;
                 self.memory.try_resize(bytes).map_err(QueryError::from)?;
-                under_way.state = match more {
-                    true => State::Reading(reader),
-                    false => State::Giving(Box::new(reader.finish())),
+                let has_few = |(_, wanted)| reader.piece_count() < wanted;
+                let wider =
+                    if more { None } else { under_way.wider.take().filter(|_| self.first.is_some_and(has_few)) };
+                under_way.state = match wider {
+                    Some(wider) => {
+                        let (request, wider) = wider.next(&self.view);
+                        under_way.wider = wider;
+                        State::Reading(Box::new(self.view.totals(request)))
+                    }
+                    None if more => State::Reading(reader),
+                    None => State::Giving(Box::new(reader.finish())),
                 };
                 self.under_way = Some(under_way);
                 Ok(Step::More)
@@ -293,8 +375,12 @@ impl Work {
                 pieces: self.wanted.pieces,
                 by_statistics: true,
             };
+            let (request, wider) = match self.first {
+                Some((order, pieces)) => Wider { request, order, pieces: pieces as u64 }.next(&self.view),
+                None => (request, None),
+            };
             let state = State::Reading(Box::new(self.view.totals(request)));
-            return Some(UnderWay { stream, positions, state });
+            return Some(UnderWay { stream, positions, wider, state });
         }
     }
 

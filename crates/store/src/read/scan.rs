@@ -15,6 +15,7 @@ use crate::read::elements;
 use crate::read::request::Scan;
 use crate::read::stream_view::StreamView;
 use crate::read::view::View;
+use crate::segment::directory::last_row::{LastRow, LastRowKey};
 use crate::segment::directory::{BlockRef, Segment};
 
 /// Iterator of a scan. After an error that concerns one block it continues with the next.
@@ -24,8 +25,9 @@ pub struct Scanner {
     stream: Option<Arc<StreamView>>,
     /// Remaining segments, oldest first.
     segments: VecDeque<Arc<Segment>>,
-    /// Remaining blocks of the current segment, oldest first.
-    blocks: VecDeque<(Arc<Segment>, BlockRef)>,
+    /// Segment being read, and its remaining blocks, oldest first.
+    segment: Option<Arc<Segment>>,
+    blocks: VecDeque<BlockRef>,
     /// Remaining chunks, with their rows in the view.
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     /// What became of the blocks so far.
@@ -65,7 +67,7 @@ impl Scanner {
             }
         }
         let (blocks, counts) = (VecDeque::new(), BlockCounts::default());
-        Scanner { view, scan, stream, segments, blocks, chunks, counts, refused, ended: false }
+        Scanner { view, scan, stream, segments, segment: None, blocks, chunks, counts, refused, ended: false }
     }
 
     /// Returns what became of the blocks so far.
@@ -95,7 +97,7 @@ impl Scanner {
         let newest_first = self.scan.newest_first;
         loop {
             let block = if newest_first { self.blocks.pop_back() } else { self.blocks.pop_front() };
-            if let Some((segment, block)) = block {
+            if let (Some(block), Some(segment)) = (block, self.segment.clone()) {
                 match self.is_passed(stream, &segment, &block) {
                     Err(error) => return Some(Err(error)),
                     Ok(true) => self.counts.passed += 1,
@@ -106,7 +108,7 @@ impl Scanner {
             let segment = if newest_first { self.segments.pop_back() } else { self.segments.pop_front() }?;
             match stream.blocks_of(&segment, &self.scan, self.view.shared()) {
                 Err(error) => return Some(Err(error)),
-                Ok(blocks) => self.blocks.extend(blocks.into_iter().map(|block| (segment.clone(), block))),
+                Ok(blocks) => (self.segment, self.blocks) = (Some(segment), blocks.into()),
             }
         }
     }
@@ -117,6 +119,14 @@ impl Scanner {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
+            let last_row = self.last_row(stream, &segment, &block);
+            if let Some(batch) = last_row.and_then(|key| self.kept_row(stream, key)) {
+                if block.rows > 1 {
+                    self.scan.rows.end = block.end_row() - 1;
+                    self.blocks.push_back(block);
+                }
+                return Some(Ok(batch));
+            }
             let (scan, shared) = (&self.scan, self.view.shared());
             let read = match scan.elements.as_slice() {
                 [] => stream.read(&segment, &block, &scan.columns, shared),
@@ -129,16 +139,37 @@ impl Scanner {
             self.counts.read += 1;
             let mut keep = rows_within(&batch, &self.scan, block.time_sorted);
             if self.cut(&mut keep, |row| batch.rows[row as usize]) {
-                let block = (segment, block);
                 if self.scan.newest_first { self.blocks.push_back(block) } else { self.blocks.push_front(block) }
             }
-            if keep.len() == batch.len() {
-                return Some(Ok(batch));
+            let found = match keep.len() {
+                0 => continue,
+                len if len == batch.len() => batch,
+                _ => pick(&batch, &keep),
+            };
+            if let Some(key) = last_row {
+                let kept = LastRow::new(&self.scan.columns, found.clone());
+                self.view.shared().residents.last_rows.keep(key, kept, LastRow::bytes);
             }
-            if !keep.is_empty() {
-                return Some(Ok(pick(&batch, &keep)));
-            }
+            return Some(Ok(found));
         }
+    }
+
+    /// Returns where the last row of a block is kept, if exactly this row is the next one.
+    fn last_row(&self, stream: &StreamView, segment: &Segment, block: &BlockRef) -> Option<(u64, LastRowKey)> {
+        let scan = &self.scan;
+        let is_asked = scan.newest_first && scan.batch_rows == 1 && scan.elements.is_empty();
+        let is_within = scan.time.start <= block.time.0
+            && block.time.1 < scan.time.end
+            && scan.rows.start <= block.first_row
+            && block.end_row() <= scan.rows.end;
+        let is_plain = stream.excluded.is_none() && block.rows > 0;
+        let key = || (segment.id, LastRow::key(scan.stream.0, block.first_row, &scan.columns));
+        (is_asked && is_within && is_plain).then(key)
+    }
+
+    fn kept_row(&self, stream: &StreamView, key: (u64, LastRowKey)) -> Option<Batch> {
+        let kept = self.view.shared().residents.last_rows.get(key)?;
+        kept.with(&self.scan.columns, &stream.stream.layout)
     }
 
     fn next_of_chunks(&mut self, stream: &StreamView) -> Option<Result<Batch, ScanError>> {

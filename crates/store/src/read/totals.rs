@@ -25,6 +25,8 @@ use crate::read::request::Scan;
 use crate::read::scan::Scanner;
 use crate::read::stream_view::StreamView;
 use crate::read::view::View;
+use crate::read::whole;
+use crate::segment::directory::whole_stream::WholeStream;
 use crate::segment::directory::{BlockRef, Segment};
 use crate::segment::pyramid::FAN;
 
@@ -299,7 +301,22 @@ impl TotalsReader {
     fn next_segment(&mut self, stream: &StreamView) -> Result<Option<OpenSegment>, ScanError> {
         let shared = self.view.shared().clone();
         while let Some(segment) = self.segments.pop_front() {
-            let blocks = stream.blocks(&segment, &shared)?;
+            let (wholes, key) = (&shared.residents.wholes, (segment.id, stream.stream.id.0));
+            let kept = wholes.get(key).map(|whole| *whole);
+            let is_sealed = segment.state.lock().sealed;
+            if kept.is_some_and(|whole| self.take_whole(stream, &segment, whole)) {
+                continue;
+            }
+            let mut blocks = segment.blocks(stream.stream.id.0, &shared.residents)?;
+            let keep = |whole| *wholes.keep(key, whole, |_| size_of::<WholeStream>());
+            let whole = kept.or_else(|| WholeStream::of(&blocks).filter(|_| is_sealed).map(keep));
+            if let Some(whole) = whole
+                && self.join_whole((stream, &segment), &blocks, whole)?
+                && self.take_whole(stream, &segment, whole)
+            {
+                continue;
+            }
+            blocks.retain(|block| block.end_row() <= stream.open.first_row);
             let mut pyramids = Vec::new();
             if self.request.by_statistics {
                 for column in &self.channels {
@@ -323,6 +340,49 @@ impl TotalsReader {
             }
         }
         Ok(None)
+    }
+
+    /// Takes all rows of a stream in a sealed segment at once, if they are in one piece and their statistics are kept.
+    /// Returns whether it did.
+    fn take_whole(&mut self, stream: &StreamView, segment: &Segment, whole: WholeStream) -> bool {
+        let piece = self.within(whole.time);
+        if whole.end_row > stream.open.first_row || !self.asks_statistics(piece) {
+            return false;
+        }
+        let shared = self.view.shared().clone();
+        let of = self.channels.iter().zip(&self.kinds);
+        let found = of.map(|(channel, kind)| whole::statistics((stream, segment), &whole, (*channel, *kind), &shared));
+        let Some(found) = found.collect::<Option<Vec<_>>>() else { return false };
+        let found: Vec<&Joined> = found.iter().map(|joined| &**joined).collect();
+        let taken = self.take_joined(piece, whole.rows, &found);
+        match taken {
+            Taken::Added => self.counts.by_statistics += whole.blocks,
+            Taken::Passed => self.counts.passed += whole.blocks,
+            Taken::No => {}
+        }
+        taken != Taken::No
+    }
+
+    /// Joins the statistics of all blocks of a sealed segment for [`TotalsReader::take_whole`], if they would help there
+    /// and its pyramids do not. Returns whether it could.
+    fn join_whole(
+        &self,
+        (stream, segment): (&StreamView, &Arc<Segment>),
+        blocks: &[BlockRef],
+        whole: WholeStream,
+    ) -> Result<bool, ScanError> {
+        let helps = whole.end_row <= stream.open.first_row && self.within(whole.time).is_some();
+        if !helps || !self.request.by_statistics {
+            return Ok(false);
+        }
+        let shared = self.view.shared();
+        for of in self.channels.iter().zip(&self.kinds) {
+            let has_pyramid = Pyramid::of(segment, (stream, *of.0), blocks, &shared.residents)?.is_some();
+            if has_pyramid || !whole::join((stream, segment), blocks, (*of.0, *of.1), shared)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns what is to be done with the blocks of a segment without pyramids, and counts those of which no values are

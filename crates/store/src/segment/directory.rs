@@ -1,9 +1,11 @@
 //! The segment directory: which segments exist and where their blocks lie.
 
 mod index;
+pub(crate) mod last_row;
 mod list;
 mod neighbours;
 mod resident;
+pub(crate) mod whole_stream;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -330,12 +332,15 @@ impl Segment {
                 || {
                     let bytes = self.read_bytes(at, stretch.bytes, residents)?;
                     let entries = outline.entries(stretch, &bytes).map_err(|e| self.damaged(at, e))?;
-                    let listed: Vec<_> = entries.iter().map(|e| (e.header.stream.0, block_ref(e))).collect();
+                    let mut listed: Vec<_> = entries.iter().map(|e| (e.header.stream.0, block_ref(e))).collect();
+                    // Those of a stream lie together, so that they are found without looking at all others.
+                    listed.sort_by_key(|(of, _)| *of);
                     Ok(residents.stretches.keep((self.id, at), listed, |listed| size_of_val(&listed[..])))
                 },
                 Ok,
             )?;
-            listed.iter().filter(|(of, _)| *of == stream).for_each(|(_, block)| blocks.push(*block));
+            let own = &listed[listed.partition_point(|(of, _)| *of < stream)..];
+            own.iter().take_while(|(of, _)| *of == stream).for_each(|(_, block)| blocks.push(*block));
         }
         blocks.sort();
         Ok(blocks)

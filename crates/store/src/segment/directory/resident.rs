@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::last_row::{LastRow, LastRowKey};
 use super::neighbours::Neighbours;
+use super::whole_stream::WholeStream;
 use super::{BlockRef, Segment, SegmentIndex};
 use crate::block::mixed::MixedParts;
 use crate::codec::joined::Joined;
@@ -36,6 +38,10 @@ pub(crate) struct Residents {
     pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
     /// Statistics of neighbouring blocks in segments without pyramids.
     pub(crate) groups: Neighbours<GroupKey, Joined>,
+    /// What a sealed segment holds of a stream.
+    pub(crate) wholes: Neighbours<u32, WholeStream>,
+    /// Newest rows of blocks, by stream, first row and requested channels.
+    pub(crate) last_rows: Neighbours<LastRowKey, LastRow>,
     /// Neighbouring parts of mixed blocks, by the block's position and the first of the parts.
     pub(super) parts: Neighbours<(u64, usize), MixedParts>,
 }
@@ -160,6 +166,8 @@ impl Residents {
         self.stretches.forget(is_gone);
         self.parts.forget(is_gone);
         self.groups.forget(is_gone);
+        self.wholes.forget(is_gone);
+        self.last_rows.forget(is_gone);
     }
 }
 
