@@ -38,6 +38,9 @@ const OPERATORS: [&str; 13] = [
 const FUNCTIONS: [&str; 9] =
     ["abs", "ceil", "date_bin", "date_part", "date_trunc", "extract", "floor", "round", "sqrt"];
 
+/// Returns the replacement of a leaf, if it has one.
+type Replace<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> + 'a;
+
 /// A physical plan without a view.
 pub(crate) struct ReusedPlan {
     physical: Arc<dyn ExecutionPlan>,
@@ -115,10 +118,7 @@ fn can_be_used_again(plan: &Arc<dyn ExecutionPlan>, operators: &mut usize, scans
 }
 
 /// Returns a plan with other leaves and the state of all operators reset, or `None` if a leaf has no replacement.
-fn with_leaves(
-    plan: &Arc<dyn ExecutionPlan>,
-    leaf: &dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>>,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn with_leaves(plan: &Arc<dyn ExecutionPlan>, leaf: &Replace<'_>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let inputs = plan.children();
     if inputs.is_empty() {
         return Ok(leaf(plan));

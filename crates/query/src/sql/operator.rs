@@ -292,7 +292,7 @@ fn bytes_of(text: &str) -> Result<String, QueryError> {
     let wrong = |text: &str| QueryError::new(sqlstate::INVALID_TEXT, text.to_owned());
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: String = digits.chars().filter(|digit| !digit.is_ascii_whitespace()).collect();
-        let is_hex = digits.len() % 2 == 0 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         return if is_hex { Ok(digits) } else { Err(wrong("invalid hexadecimal data")) };
     }
     let (mut hex, mut rest) = (String::new(), text.as_bytes());
