@@ -50,9 +50,13 @@ const PATTERNS: [(&str, &str); 30] = [
     ("OF", "%:z"),
 ];
 
+/// Functions whose second argument is a pattern.
+const PATTERNED: [&str; 3] = ["to_char", "to_date", "to_timestamp"];
+
 /// Reports whether an expression may be one that [`as_in_postgres`] changes or refuses.
 pub(crate) fn is_of_postgres(expr: &Expr) -> bool {
-    matches!(expr, Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "to_date" | "to_timestamp" | "generate_series"))
+    let is_it = |name: &str| name == "generate_series" || PATTERNED.contains(&name);
+    matches!(expr, Expr::ScalarFunction(call) if is_it(call.func.name()))
 }
 
 /// Returns an expression as PostgreSQL means it, or `None` if it is already.
@@ -66,7 +70,7 @@ pub(crate) fn as_in_postgres(expr: &Expr) -> Result<Option<Expr>> {
             let error = QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text);
             Err(error.with_hint("Write FROM generate_series(…), or range(…) for a list.").into_datafusion())
         }
-        Expr::ScalarFunction(call) if matches!(call.func.name(), "to_char" | "to_date" | "to_timestamp") => {
+        Expr::ScalarFunction(call) if PATTERNED.contains(&call.func.name()) => {
             let [time, Expr::Literal(format, metadata)] = call.args.as_slice() else { return Ok(None) };
             let Some(Some(text)) = format.try_as_str() else { return Ok(None) };
             if text.contains('%') {

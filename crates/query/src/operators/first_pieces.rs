@@ -29,8 +29,12 @@ impl PhysicalOptimizerRule for FirstPieces {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|node| {
             let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
-            let Some((order, pieces)) = first_of(sort) else { return Ok(Transformed::no(node)) };
-            Ok(match limited(sort.input(), &mut |totals| totals.first(order, pieces))? {
+            let key = sort.expr().first();
+            let order = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };
+            let (Some(pieces), Some(column)) = (sort.fetch(), key.expr.downcast_ref::<Column>()) else {
+                return Ok(Transformed::no(node));
+            };
+            Ok(match limited(sort.input(), column.index(), (order, pieces))? {
                 Some(input) => Transformed::yes(replaced(&node, input)?),
                 None => Transformed::no(node),
             })
@@ -51,48 +55,31 @@ fn replaced(node: &Arc<dyn ExecutionPlan>, input: Arc<dyn ExecutionPlan>) -> Res
     node.clone().replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
 }
 
-/// Returns the order of the first key of a sort with a limit, and the limit, if the key is the one of the groups below.
-fn first_of(sort: &SortExec) -> Option<(TimeOrder, usize)> {
-    let pieces = sort.fetch()?;
-    let key = sort.expr().first();
-    let mut column = key.expr.downcast_ref::<Column>()?.index();
-    let mut node = sort.input();
-    loop {
-        if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-            column = projection.expr().get(column)?.expr.downcast_ref::<Column>()?.index();
-            node = projection.input();
-        } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-            let is_key = column == 0 && aggregate.group_expr().expr().len() == 1;
-            let order = if key.options.descending { TimeOrder::Descending } else { TimeOrder::Ascending };
-            return is_key.then_some((order, pieces));
-        } else {
-            node = passes_on(node)?;
-        }
-    }
-}
-
 /// Returns the input of an operator that passes all rows on as they are.
 pub(super) fn passes_on(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let passes = node.is::<RepartitionExec>() || node.is::<CoalescePartitionsExec>();
     node.children().into_iter().next().filter(|_| passes && node.fetch().is_none())
 }
 
-/// Replaces the totals below an aggregation, or returns `None` if there are none to be replaced.
+/// Limits the totals below an aggregation whose only key is this column to their first pieces. Returns `None` if there is
+/// no such aggregation, or none of totals.
 fn limited(
     node: &Arc<dyn ExecutionPlan>,
-    limit: &mut dyn FnMut(&TotalsScan) -> Option<TotalsScan>,
+    column: usize,
+    (order, pieces): (TimeOrder, usize),
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(totals) = node.downcast_ref::<TotalsScan>() {
-        return Ok(limit(totals).map(|totals| Arc::new(totals) as Arc<dyn ExecutionPlan>));
-    }
-    let input = if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        Some(projection.input())
+    let below = if let Some(totals) = node.downcast_ref::<TotalsScan>() {
+        return Ok(totals.first(order, pieces).map(|totals| Arc::new(totals) as Arc<dyn ExecutionPlan>));
+    } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        let from = projection.expr().get(column).and_then(|of| of.expr.downcast_ref::<Column>());
+        from.map(|from| (projection.input(), from.index()))
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let is_final = matches!(aggregate.mode(), AggregateMode::Final | AggregateMode::FinalPartitioned);
-        Some(aggregate.input()).filter(|_| is_final)
+        let is_key = column == 0 && aggregate.group_expr().expr().len() == 1;
+        (is_final && is_key).then(|| (aggregate.input(), column))
     } else {
-        passes_on(node)
+        passes_on(node).map(|input| (input, column))
     };
-    let Some(input) = input else { return Ok(None) };
-    limited(input, limit)?.map(|input| replaced(node, input)).transpose()
+    let Some((input, column)) = below else { return Ok(None) };
+    limited(input, column, (order, pieces))?.map(|input| replaced(node, input)).transpose()
 }

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::error::QueryError;
 use crate::plan::parameter::{number, placeholder_of};
-use crate::sql::walk::{Step, Visitor, walk, walk_expr, walk_query};
+use crate::sql::walk::{Step, Visitor, walk, walk_expr, walk_own, walk_query};
 use crate::table::column::timestamp_type;
 use crate::telemetry::parameter_type;
 
@@ -274,35 +274,15 @@ struct Subqueries<'a>(&'a mut dyn FnMut(Query) -> Expr);
 
 impl Visitor for Subqueries<'_> {
     fn table(&mut self, factor: &mut TableFactor) -> Step {
-        struct Replace<'a>(&'a mut dyn FnMut(Query) -> Expr, usize);
-        impl Visitor for Replace<'_> {
-            fn query(&mut self, _: &mut Query) -> Step {
-                self.1 += 1;
-                ControlFlow::Continue(())
-            }
-
-            fn after_query(&mut self, _: &mut Query) -> Step {
-                self.1 -= 1;
-                ControlFlow::Continue(())
-            }
-
-            fn expr(&mut self, expr: &mut Expr) -> Step {
-                // Those inside others are replaced with them.
-                if let Expr::Subquery(query) = expr
-                    && self.1 == 0
-                {
-                    *expr = (self.0)(query.as_ref().clone());
-                }
-                ControlFlow::Continue(())
-            }
-        }
         let TableFactor::Table { args: Some(args), .. } = factor else { return ControlFlow::Continue(()) };
         for arg in &mut args.args {
-            if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg
-                && let Err(error) = walk_expr(expr, &mut Replace(self.0, 0))
-            {
-                return ControlFlow::Break(error);
-            }
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { continue };
+            // Those inside others are replaced with them.
+            walk_own(expr, &mut |part| {
+                if let Expr::Subquery(query) = part {
+                    *part = (self.0)(query.as_ref().clone());
+                }
+            });
         }
         ControlFlow::Continue(())
     }

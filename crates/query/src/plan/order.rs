@@ -2,15 +2,15 @@
 //! planner columns of the result if there is one of that name. Only a name by itself means the result's.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor,
 };
 
+use crate::plan::repeated::store_table;
 use crate::sql::statement::folded;
-use crate::sql::walk::{Step, Visitor, walk_expr};
-use crate::system::catalog::{PUBLIC, Tables};
+use crate::sql::walk::walk_own;
+use crate::system::catalog::Tables;
 use crate::table::StoreTable;
 
 /// Gives the columns of a result other names in the plan if an expression of ORDER BY uses their name for a column of the
@@ -53,13 +53,8 @@ fn hidden_columns(select: &Select, tables: &Tables) -> HashSet<String> {
         [from] if is_plain && select.distinct.is_none() && from.joins.is_empty() && !aliases.is_empty() => {
             match &from.relation {
                 TableFactor::Table { name, args: None, .. } => {
-                    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
-                    let exact = match parts.as_slice() {
-                        [schema, rest @ ..] if schema == PUBLIC && !rest.is_empty() => rest.join("."),
-                        parts => parts.join("."),
-                    };
                     let names = |table: &StoreTable| table.columns.iter().map(|c| c.name.to_lowercase()).collect();
-                    tables.table(&exact).map_or_else(HashSet::new, |table| names(&table))
+                    store_table(name, tables).map_or_else(HashSet::new, |table| names(&table))
                 }
                 // What an expression of the result uses without a table is a column.
                 _ => used_in(aliases.iter().map(|(expr, _)| *expr)),
@@ -84,35 +79,13 @@ fn aliased(item: &SelectItem) -> Option<(&Expr, String)> {
 
 /// Returns the names without a table in expressions, which are certainly columns.
 fn used_in<'e>(exprs: impl Iterator<Item = &'e Expr>) -> HashSet<String> {
-    struct Used {
-        names: HashSet<String>,
-        /// Subqueries around the expression.
-        queries: usize,
-    }
-    impl Visitor for Used {
-        fn query(&mut self, _: &mut Query) -> Step {
-            self.queries += 1;
-            ControlFlow::Continue(())
-        }
-
-        fn after_query(&mut self, _: &mut Query) -> Step {
-            self.queries -= 1;
-            ControlFlow::Continue(())
-        }
-
-        fn expr(&mut self, expr: &mut Expr) -> Step {
-            if let Expr::Identifier(ident) = expr
-                && self.queries == 0
-            {
-                self.names.insert(folded(ident));
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut used = Used { names: HashSet::new(), queries: 0 };
+    let mut used = HashSet::new();
     for expr in exprs {
-        // Nothing stops this walk.
-        let _ = walk_expr(&mut expr.clone(), &mut used);
+        walk_own(&mut expr.clone(), &mut |part| {
+            if let Expr::Identifier(ident) = part {
+                used.insert(folded(ident));
+            }
+        });
     }
-    used.names
+    used
 }

@@ -21,6 +21,7 @@ use crate::plan::order;
 use crate::sql::statement::folded;
 use crate::sql::walk::{Step, Visitor, walk, walk_expr};
 use crate::system::catalog::{PUBLIC, Tables};
+use crate::table::StoreTable;
 
 /// Names of repeated columns, by the names that they have in the plan.
 #[derive(Debug, Default)]
@@ -283,13 +284,17 @@ fn columns_of(name: &str, select: &Select, tables: &Tables) -> Option<Vec<String
     let exact = factors.into_iter().find_map(|factor| {
         let TableFactor::Table { name: table, alias, args: None, .. } = factor else { return None };
         let shown = alias.as_ref().map_or_else(|| last(table), |alias| Some(folded(&alias.name)));
-        (shown.as_deref() == Some(name)).then(|| table.0.iter().filter_map(|part| part.as_ident()).map(folded))
+        (shown.as_deref() == Some(name)).then_some(table)
     })?;
-    let parts: Vec<String> = exact.collect();
-    let table = match parts.as_slice() {
+    let table = store_table(exact, tables)?;
+    Some(table.columns.iter().map(|column| column.name.to_lowercase()).collect())
+}
+
+/// Returns the table of the store that an exact name means, with or without its schema.
+pub(super) fn store_table(name: &ObjectName, tables: &Tables) -> Option<Arc<StoreTable>> {
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
+    tables.table(&match parts.as_slice() {
         [schema, rest @ ..] if schema == PUBLIC && !rest.is_empty() => rest.join("."),
         parts => parts.join("."),
-    };
-    let table = tables.table(&table)?;
-    Some(table.columns.iter().map(|column| column.name.to_lowercase()).collect())
+    })
 }

@@ -70,7 +70,8 @@ impl Session {
         self.plan_within(statement, footprint, 0).await
     }
 
-    /// Plans a statement inside the arguments of so many table functions. Subqueries in arguments are run first.
+    /// Plans a statement, after running the subqueries in arguments of its table functions. `depth` is the number of
+    /// subqueries that it is itself inside of.
     async fn plan_within(
         &self,
         statement: Arc<Statement>,
@@ -182,9 +183,7 @@ impl Session {
         step: Option<StepView>,
     ) -> Result<Rows, QueryError> {
         let (inner, account) = (&self.query.inner, &self.account);
-        let plan_footprint = plan.footprint;
-        let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
-        let (rows, marks) = (self.rows.lock().clone(), self.settings.lock().marks());
+        let marks = self.settings.lock().marks();
         let reused = match step {
             None => inner.reused(&self.state, plan, marks)?,
             Some(_) => None,
@@ -193,10 +192,12 @@ impl Session {
         let planned = match reused {
             Some(planned) => planned,
             None => {
-                let plan = move |stopped: &_| {
+                let (planner, state, logical) = (inner.clone(), self.state.clone(), plan.clone());
+                let rows = self.rows.lock().clone();
+                let make = move |stopped: &_| {
                     planner.physical(&state, &logical, values, (rows, marks), (Stopped::by(stopped), step))
                 };
-                inner.planning.run(account, plan_footprint, plan).await?
+                inner.planning.run(account, plan.footprint, make).await?
             }
         };
         let (stopped, types) = (planned.stopped.clone(), planned.physical.schema());

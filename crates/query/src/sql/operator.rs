@@ -189,8 +189,7 @@ impl Operators {
                 *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op: BinaryOperator::Modulo, right }));
             }
         } else if let Some(data_type) = integer_of(&name) {
-            let inner = Box::new(std::mem::replace(expr, Expr::Value(Value::Null.into())));
-            *expr = Expr::Cast { kind: CastKind::Cast, expr: inner, data_type, array: false, format: None };
+            *expr = cast(std::mem::replace(expr, Expr::Value(Value::Null.into())), data_type);
             self.is_cast = true;
         }
     }
@@ -318,14 +317,8 @@ fn monday(function: &mut Function) {
     let [width, _] = list.args.as_slice() else { return };
     let width = width.to_string().to_lowercase();
     let is_long = ["mon", "year", "decade", "century"].iter().any(|unit| width.contains(unit));
-    let text = if is_long { "2000-01-01 00:00:00+00" } else { "2000-01-03 00:00:00+00" };
-    let origin = Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(Expr::Value(Value::SingleQuotedString(text.to_owned()).into())),
-        data_type: DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
-        array: false,
-        format: None,
-    };
+    let start = if is_long { "2000-01-01 00:00:00+00" } else { "2000-01-03 00:00:00+00" };
+    let origin = cast(text(start), DataType::Timestamp(None, TimezoneInfo::WithTimeZone));
     list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(origin)));
 }
 
@@ -392,8 +385,7 @@ fn is_interval(expr: &Expr) -> bool {
 
 /// Returns an expression as a `double precision`, which is what a parameter beside an interval is.
 fn number(expr: Expr) -> Expr {
-    let expr = Box::new(expr);
-    Expr::Cast { kind: CastKind::Cast, expr, data_type: DataType::DoublePrecision, array: false, format: None }
+    cast(expr, DataType::DoublePrecision)
 }
 
 fn call(name: &str, args: Vec<Expr>) -> Expr {

@@ -68,6 +68,35 @@ pub(crate) fn walk_expr(expr: &mut Expr, look: &mut dyn Visitor) -> Result<(), Q
     }
 }
 
+/// Calls a function with an expression and its parts, starting with the expression, without those inside its queries.
+pub(crate) fn walk_own(expr: &mut Expr, act: &mut dyn FnMut(&mut Expr)) {
+    struct Own<'a> {
+        act: &'a mut dyn FnMut(&mut Expr),
+        /// Queries around the part.
+        queries: usize,
+    }
+    impl Visitor for Own<'_> {
+        fn query(&mut self, _: &mut Query) -> Step {
+            self.queries += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn after_query(&mut self, _: &mut Query) -> Step {
+            self.queries -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn expr(&mut self, expr: &mut Expr) -> Step {
+            if self.queries == 0 {
+                (self.act)(expr);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    // Nothing stops this walk.
+    let _ = walk_expr(expr, &mut Own { act, queries: 0 });
+}
+
 struct Walk<'a>(&'a mut dyn Visitor);
 
 impl VisitorMut for Walk<'_> {

@@ -122,8 +122,8 @@ impl TotalsScan {
         self.basis.holds_in(view).then(|| TotalsScan { view: Some(view.clone()), metrics, ..self.clone() })
     }
 
-    /// Returns the same totals, of which only those of the first pieces of time with rows in an order are wanted, so many
-    /// of each stream, or `None` if they are not grouped by pieces alone.
+    /// Returns the same totals for the first `pieces` pieces of time in which a stream has rows, and perhaps more of them.
+    /// Returns `None` if they are not grouped by pieces alone.
     pub(crate) fn first(&self, order: TimeOrder, pieces: usize) -> Option<TotalsScan> {
         let is_by_pieces = self.wanted.keys == [TotalsKey::Piece];
         is_by_pieces.then(|| TotalsScan { first: Some((order, pieces)), ..self.clone() })
