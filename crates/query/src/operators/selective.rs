@@ -89,7 +89,7 @@ fn single_rows(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan
     let schema = aggregate.schema();
     let named = keys.into_iter().chain(values).zip(schema.fields());
     let exprs = named.map(|(expr, field)| ProjectionExpr::new(expr, field.name().clone()));
-    let projected = ProjectionExec::try_new(exprs.collect::<Vec<_>>(), Arc::new(rows))?;
+    let projected = ProjectionExec::try_new(exprs.collect::<Vec<_>>(), Arc::new(rows.nullable()))?;
     Ok((projected.schema() == schema).then(|| Arc::new(projected) as Arc<dyn ExecutionPlan>))
 }
 

@@ -10,7 +10,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, DictionaryArray, Int32Array, RecordBatch, RecordBatchOptions,
 };
 use datafusion::arrow::compute::{SortOptions, concat, concat_batches, interleave_record_batch};
-use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
+use datafusion::arrow::datatypes::{Int32Type, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
@@ -136,6 +136,15 @@ impl StoreScan {
         let reads_all = self.fetch.is_none() && self.rows.is_none() && self.order.is_none();
         let properties = properties(&self.schema, Vec::new(), self.partitions.len());
         reads_all.then(|| StoreScan { parts: 1, edge: Some(edge), properties, ..self.clone() })
+    }
+
+    /// Returns the same scan with columns that may be NULL, as results of aggregations may. It has no declared order.
+    pub(crate) fn nullable(&self) -> StoreScan {
+        let fields = self.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema: SchemaRef =
+            Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), self.schema.metadata().clone()));
+        let properties = properties(&schema, Vec::new(), self.partitions.len());
+        StoreScan { schema, properties, ..self.clone() }
     }
 
     /// Returns the same scan as one partition that is not divided, in the order of streams and rows.

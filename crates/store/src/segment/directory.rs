@@ -313,7 +313,17 @@ impl Segment {
         match asked {
             None => Ok(Vec::new()),
             Some(Ok(blocks)) => Ok(blocks),
-            Some(Err((outline, at))) => Ok(some(&self.read_blocks(stream, &outline, at, residents)?)),
+            Some(Err((outline, at))) => {
+                let key = (self.id, stream);
+                let kept = residents.blocks.get(key).map_or_else(
+                    || {
+                        let read = self.read_blocks(stream, &outline, at, residents)?;
+                        Ok(residents.blocks.keep(key, read, Blocks::bytes))
+                    },
+                    Ok::<_, ScanError>,
+                )?;
+                Ok(some(&kept))
+            }
         }
     }
 

@@ -47,6 +47,11 @@ impl Blocks {
         self.refs.push(block);
     }
 
+    /// Returns its approximate memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Blocks>() + size_of_val(self.refs.as_slice())
+    }
+
     /// Sorts by row: compaction writes blocks of few rows behind those of many.
     pub(super) fn sort(&mut self) {
         if !self.refs.is_sorted_by_key(|block| block.first_row) {

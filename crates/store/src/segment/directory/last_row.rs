@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use crate::model::batch::Batch;
+use crate::model::batch::{Batch, Column};
 use crate::model::stream::{ChannelIndex, Layout};
 
 /// Stream, first row of the block, and hash of the channels.
@@ -32,7 +32,7 @@ impl LastRow {
     pub(crate) fn with(&self, channels: &[ChannelIndex], layout: &Layout) -> Option<Batch> {
         let is_same = self.channels == channels && self.batch.columns.len() == channels.len();
         let mut pairs = channels.iter().zip(&self.batch.columns);
-        let has_type = |(channel, column): (&ChannelIndex, &crate::model::batch::Column)| {
+        let has_type = |(channel, column): (&ChannelIndex, &Column)| {
             let kind = layout.channels.get(channel.0 as usize).map(|channel| channel.channel_type);
             kind == Some(column.values.channel_type())
         };

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::index::Blocks;
 use super::last_row::{LastRow, LastRowKey};
 use super::neighbours::Neighbours;
 use super::whole_stream::WholeStream;
@@ -36,6 +37,8 @@ pub(crate) struct Residents {
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Neighbours of streams read from long indices.
     pub(super) stretches: Neighbours<u64, Vec<(u32, BlockRef)>>,
+    /// Blocks of streams read from long indices.
+    pub(super) blocks: Neighbours<u32, Blocks>,
     /// Statistics of neighbouring blocks in segments without pyramids.
     pub(crate) groups: Neighbours<GroupKey, Joined>,
     /// What a sealed segment holds of a stream.
@@ -164,6 +167,7 @@ impl Residents {
         drop(kept);
         let is_gone = |id: u64| segments.iter().any(|segment| segment.id == id);
         self.stretches.forget(is_gone);
+        self.blocks.forget(is_gone);
         self.parts.forget(is_gone);
         self.groups.forget(is_gone);
         self.wholes.forget(is_gone);
