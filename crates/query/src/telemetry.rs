@@ -12,6 +12,7 @@ mod crossings;
 mod frames;
 mod grid;
 mod histogram;
+mod lockstep;
 mod marks;
 mod number;
 pub(crate) mod scan;

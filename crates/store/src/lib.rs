@@ -114,7 +114,7 @@ pub use model::stream::{
 };
 pub use model::value::{CellState, ChannelType, Value};
 pub use read::block_counts::BlockCounts;
-pub use read::buckets::{Bucket, Pieces, Reduced};
+pub use read::buckets::{Bucket, Computed, Pieces, Reduced};
 pub use read::condition::Condition;
 pub use read::grid::{GRID_MAX, Grid, Resample};
 pub use read::intervals::{Interval, Intervals, Reading};
@@ -125,7 +125,7 @@ pub use read::scan::Scanner;
 pub use read::state::{OwnedValue, StateCell};
 pub use read::totals::{EqualPieces, PieceTotals, Totals, TotalsReader, TotalsRequest};
 pub use read::view::View;
-pub use read::weigh::{WeighedPieces, Weight};
+pub use read::weigh::{WeighedPieces, Weigher, Weight};
 pub use repair::{LostRange, RepairReport, repair};
 pub use store::Store;
 pub use store::blob_writer::BlobWriter;

@@ -3,6 +3,7 @@
 pub(crate) mod block_counts;
 pub(crate) mod buckets;
 pub(crate) mod condition;
+pub(crate) mod decoded;
 pub(crate) mod elements;
 pub(crate) mod fold;
 pub(crate) mod grid;

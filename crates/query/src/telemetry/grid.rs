@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, new_null_array};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, new_null_array};
+use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::error::DataFusionError;
 use strongback_store::{
-    Bucket, ChannelIndex, ChannelType, Column, Neighbours, Pieces, Reduced, Reduction, SampleCursor, Value, View,
-    WeighedPieces, Weight,
+    Bucket, ChannelIndex, ChannelType, Column, Computed, Neighbours, Pieces, Reduced, SampleCursor, Value, View, Weight,
 };
 
 use crate::error::{QueryError, sqlstate};
@@ -17,16 +17,13 @@ use crate::system::SystemRows;
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::{arrow_type, changed, channel_array, timestamp_type};
 use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid, must_be_written};
-use crate::telemetry::number::{Instants, finite, line, number_of, seconds};
+use crate::telemetry::lockstep::{self, Lockstep};
+use crate::telemetry::number::{Instants, finite, line};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 use crate::telemetry::threads::{on_threads, threads};
 
 /// Maximum instants of a grid.
 const INSTANTS_MAX: u64 = 100_000_000;
-/// Instants between two looks at the stop flag.
-const INSTANTS_PER_CHECK: usize = 256;
-/// Rows of a stream in a step beyond which each instant is looked up by itself.
-const ROWS_APART: u64 = 1 << 15;
 /// Rows of a stream from which on pieces of time are divided among threads.
 const DIVIDED_ROWS_MIN: u64 = 1 << 17;
 /// Cells of a stream that are aggregated at a time, after which a statement can be stopped.
@@ -36,7 +33,7 @@ const ROWS_AT_A_TIME: u64 = 1 << 21;
 
 /// What the value of a channel is at an instant of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
+pub(super) enum Method {
     Previous,
     Linear,
     Rate,
@@ -85,8 +82,13 @@ impl Method {
     }
 
     /// Reports whether it weighs values by the time for which they hold.
-    fn is_over_time(self) -> bool {
+    pub(super) fn is_over_time(self) -> bool {
         matches!(self, Method::TimeMean | Method::Integral)
+    }
+
+    /// Returns what is computed of the values of a piece of time.
+    fn computed(self) -> Computed {
+        Computed { extremes: matches!(self, Method::Min | Method::Max), means: self == Method::Mean }
     }
 
     /// Returns the type of its results.
@@ -101,10 +103,10 @@ impl Method {
 
 /// Instants from `from` on, and what is wanted at each.
 #[derive(Clone, Copy, Debug)]
-struct GridRule {
-    method: Method,
-    step_ns: u64,
-    tolerance_ns: u64,
+pub(super) struct GridRule {
+    pub(super) method: Method,
+    pub(super) step_ns: u64,
+    pub(super) tolerance_ns: u64,
 }
 
 /// Reads the arguments `step`, `method` and `tolerance`.
@@ -252,17 +254,17 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 /// The grid of a run, or the only one.
 #[derive(Clone)]
-struct RunGrid {
+pub(super) struct RunGrid {
     run: String,
     t0: i64,
-    instants: Instants,
+    pub(super) instants: Instants,
     /// The channel of each column, if the run has it.
     channels: Vec<Option<ChosenChannel>>,
 }
 
 impl RunGrid {
     /// Returns the span from the first of some instants to the end of the piece of the last.
-    fn span_of(&self, times: &[i64]) -> Range<i64> {
+    pub(super) fn span_of(&self, times: &[i64]) -> Range<i64> {
         match (times.first(), times.last()) {
             (Some(first), Some(last)) => *first..self.instants.piece(*last).end,
             _ => 0..0,
@@ -344,20 +346,17 @@ impl Reader for GridReader {
         let of_channels = grid.channels.iter().zip(fixed..);
         columns.extend(of_channels.map(|(_, at)| new_null_array(self.schema.field(at).data_type(), times.len())));
         match self.rule.method {
-            method if method.is_at_instants() => {
-                let cursors = wanted.iter().map(|(at, _)| self.cursors[*at].take()).collect::<Vec<_>>();
-                let read = on_threads(wanted.iter().zip(cursors), |((_, column), mut cursor)| {
-                    let array = column.at_instants(&mut cursor, &times)?;
-                    Ok((array, cursor))
-                })?;
-                for ((at, _), (array, cursor)) in wanted.iter().zip(read) {
-                    (columns[fixed + at], self.cursors[*at]) = (array, cursor);
+            method if method.is_at_instants() || method.is_over_time() => {
+                let cursors = wanted.iter().map(|(at, _)| self.cursors[*at].take()).collect();
+                let parts = lockstep::divide(&wanted, cursors, (&times, self.rows_per_step(grid)));
+                let mut arrays: Vec<Vec<ArrayRef>> = vec![Vec::new(); grid.channels.len()];
+                for (at, (array, cursor)) in on_threads(parts, Lockstep::read)?.into_iter().flatten() {
+                    arrays[at].push(array);
+                    self.cursors[at] = cursor;
                 }
-            }
-            method if method.is_over_time() => {
-                let read = on_threads(&wanted, |(_, column)| column.weighed(&times))?;
-                for ((at, _), array) in wanted.iter().zip(read) {
-                    columns[fixed + at] = array;
+                for (at, parts) in arrays.iter().enumerate().filter(|(_, parts)| !parts.is_empty()) {
+                    let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+                    columns[fixed + at] = concat(&parts).map_err(DataFusionError::from)?;
                 }
             }
             _ => {
@@ -390,7 +389,12 @@ impl GridReader {
         let parts = if is_long { threads() } else { 1 };
         let parts = times.chunks(times.len().div_ceil(parts).max(1));
         let reduced = on_threads(parts, |times| {
-            let pieces = Pieces { time: grid.span_of(times), width_ns: self.rule.step_ns, plain_max: 0 };
+            let pieces = Pieces {
+                time: grid.span_of(times),
+                width_ns: self.rule.step_ns,
+                plain_max: 0,
+                computed: self.rule.method.computed(),
+            };
             Ok(self.opening.view.reduce_columns(column.channel.stream.id, &channels, &pieces)?)
         })?;
         // Parts follow one another, with the buckets of each channel.
@@ -404,74 +408,21 @@ impl GridReader {
 }
 
 /// A column of some instants.
-struct GridColumn<'a> {
-    opening: &'a Opening,
-    channel: &'a ChosenChannel,
+pub(super) struct GridColumn<'a> {
+    pub(super) opening: &'a Opening,
+    pub(super) channel: &'a ChosenChannel,
     kind: &'a DataType,
-    rule: GridRule,
-    grid: &'a RunGrid,
+    pub(super) rule: GridRule,
+    pub(super) grid: &'a RunGrid,
 }
 
 impl GridColumn<'_> {
     /// Converts values of the channel's type to the column's.
-    fn typed(&self, values: Column) -> Result<ArrayRef, QueryError> {
+    pub(super) fn typed(&self, values: Column) -> Result<ArrayRef, QueryError> {
         let changed = || changed(&self.channel.name);
         let array = channel_array(&values, values.values.channel_type()).ok_or_else(changed)?;
         // Another run's channel can be wider.
         if array.data_type() == self.kind { Ok(array) } else { cast(&array, self.kind).map_err(|_| changed()) }
-    }
-
-    /// Reads the values at instants.
-    fn at_instants(&self, cursor: &mut Option<SampleCursor>, times: &[i64]) -> Result<ArrayRef, QueryError> {
-        let GridRule { method, step_ns, tolerance_ns } = self.rule;
-        let is_apart = rows_within(&self.opening.view, self.channel, step_ns) > ROWS_APART;
-        let swings =
-            self.channel.is_linear() && matches!(self.channel.channel().reduction, Reduction::SwingingDoor { .. });
-        let mut values = Column::with_capacity(self.channel.channel_type(), times.len());
-        let mut numbers: Vec<Option<f64>> = Vec::with_capacity(times.len() + 1);
-        // A rate also needs the value at the end of the last step.
-        let end = times.last().map(|last| last.saturating_add_unsigned(step_ns));
-        let more = end.filter(|_| method == Method::Rate);
-        for (n, time) in times.iter().copied().chain(more).enumerate() {
-            if n % INSTANTS_PER_CHECK == 0 {
-                self.opening.check()?;
-            }
-            if is_apart || cursor.is_none() {
-                let to = if is_apart { time } else { self.grid.instants.span.end };
-                *cursor = self.opening.cursor(self.channel, time, to)?;
-            }
-            let Some(cursor) = cursor else { break };
-            let near = cursor.seek(time)?;
-            match method {
-                Method::Previous if swings => values.push(held(&near, time, tolerance_ns).and_then(|value| {
-                    let Some(number) = on_line(&near, time, u64::MAX) else { return Some(value) };
-                    of_number(number, self.channel.channel_type()).or(Some(value))
-                })),
-                Method::Previous => values.push(held(&near, time, tolerance_ns)),
-                Method::Linear => numbers.push(on_line(&near, time, tolerance_ns)),
-                _ => numbers.push(held(&near, time, tolerance_ns).and_then(|v| v.as_f64())),
-            }
-        }
-        match method {
-            Method::Previous => {
-                (values.values.len()..times.len()).for_each(|_| values.push(None));
-                self.typed(values)
-            }
-            Method::Linear => {
-                numbers.resize(times.len(), None);
-                Ok(Arc::new(Float64Array::from_iter(numbers.into_iter().map(number_of))))
-            }
-            _ => {
-                // The last value of this batch is the first of the next one: each instant is read once more there.
-                *cursor = None;
-                numbers.resize(times.len() + 1, None);
-                let change = |pair: &[Option<f64>]| {
-                    let (before, after) = (finite(pair[0])?, finite(pair[1])?);
-                    Some((after - before) / seconds(step_ns))
-                };
-                Ok(Arc::new(Float64Array::from_iter(numbers.windows(2).map(change))))
-            }
-        }
     }
 
     /// Returns the aggregates of pieces of time.
@@ -498,21 +449,6 @@ impl GridColumn<'_> {
                 self.typed(values)?
             }
         })
-    }
-
-    /// Weighs the values of pieces by time.
-    fn weighed(&self, times: &[i64]) -> Result<ArrayRef, QueryError> {
-        self.opening.check()?;
-        let GridRule { step_ns, tolerance_ns, .. } = self.rule;
-        let pieces = WeighedPieces { time: self.grid.span_of(times), width_ns: step_ns, tolerance_ns };
-        let weights = self.opening.view.weigh_pieces(self.channel.stream.id, self.channel.index, pieces)?;
-        let number = |weight: &Weight| match self.rule.method {
-            Method::TimeMean => weight.time_mean(),
-            _ => integral(weight),
-        };
-        let mut numbers: Vec<Option<f64>> = weights.iter().map(number).collect();
-        numbers.resize(times.len(), None);
-        Ok(Arc::new(Float64Array::from(numbers)))
     }
 }
 
@@ -543,7 +479,7 @@ pub(crate) fn on_line(near: &Neighbours<'_>, time: i64, tolerance_ns: u64) -> Op
 }
 
 /// Returns a number in the type of a channel, rounded if it holds whole numbers.
-fn of_number(number: f64, kind: ChannelType) -> Option<Value<'static>> {
+pub(super) fn of_number(number: f64, kind: ChannelType) -> Option<Value<'static>> {
     match kind {
         ChannelType::F64 => Some(Value::F64(number)),
         ChannelType::F32 => Some(Value::F32(number as f32)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, Float64Array};
 use datafusion::arrow::datatypes::DataType;
-use strongback_store::{Bucket, Pieces, WeighedPieces, Weight};
+use strongback_store::{Bucket, Computed, Pieces, WeighedPieces, Weight};
 
 use crate::error::{QueryError, sqlstate};
 use crate::system::tables::{int8, micros, text};
@@ -92,7 +92,7 @@ impl Reader for SummaryReader {
             weights.extend(self.opening.view.weigh_pieces(id, index, some)?);
         }
         let time = self.instants.at(self.next)..self.instants.at(self.next + count).min(self.instants.span.end);
-        let grid = Pieces { time, width_ns: self.instants.step_ns, plain_max: 0 };
+        let grid = Pieces { time, width_ns: self.instants.step_ns, plain_max: 0, computed: Computed::ALL };
         let mut buckets = self.opening.view.reduce_to(id, index, &grid)?.buckets.into_iter().peekable();
         let buckets: Vec<Option<Bucket>> =
             pieces.iter().map(|piece| buckets.next_if(|bucket| bucket.time == piece.start)).collect();

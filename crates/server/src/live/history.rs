@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use strongback_store::{Bucket, Channel, ChannelIndex, Pieces, Scan, Stream, StreamId, Value, View};
+use strongback_store::{Bucket, Channel, ChannelIndex, Computed, Pieces, Scan, Stream, StreamId, Value, View};
 
 use crate::live::cell_notes::CellNotes;
 use crate::live::window::ChannelWindow;
@@ -294,7 +294,7 @@ fn fill(
         return Ok(false);
     }
     let time = extent.grid.start..extent.grid.end.min(extent.time.end);
-    let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points };
+    let grid = Pieces { time, width_ns: reducer.width as u64, plain_max: reducer.points, computed: Computed::ALL };
     let found = view.reduce_to(stream.id, column, &grid)?;
     // Samples added later are after the grid.
     let piece = |bucket: &Bucket| {

@@ -84,6 +84,33 @@ enum Glyph {
 }
 
 impl Pattern {
+    /// Splits a list of patterns at its commas. Commas inside braces belong to a pattern, and so do braces and commas in a
+    /// quoted tag.
+    pub fn split(text: &str) -> Vec<String> {
+        let mut parts = Vec::new();
+        let (mut start, mut depth, mut escaped) = (0, 0usize, false);
+        let (mut quoted, mut before) = (false, 0);
+        for (i, byte) in text.bytes().enumerate() {
+            let literal = std::mem::replace(&mut escaped, false);
+            match byte {
+                _ if literal => {}
+                b'\\' => escaped = true,
+                b'"' if quoted || depth > 0 && matches!(before, b'{' | b',' | b'=') => quoted = !quoted,
+                _ if quoted => {}
+                b'{' => depth += 1,
+                b'}' => depth = depth.saturating_sub(1),
+                b',' if depth == 0 => {
+                    parts.push(text[start..i].to_owned());
+                    start = i + 1;
+                }
+                _ => {}
+            }
+            before = byte;
+        }
+        parts.push(text[start..].to_owned());
+        parts
+    }
+
     /// Parses a pattern.
     ///
     /// # Errors

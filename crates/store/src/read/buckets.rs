@@ -16,7 +16,7 @@ use crate::model::limits::STATISTICS_MIN_ROWS;
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, StreamId};
 use crate::model::value::{CellState, ChannelType, Value};
-use crate::read::fold::{fold_cells, has_numbers};
+use crate::read::fold::{Fold, count_values, fold, fold_cells, fold_finite, has_numbers};
 use crate::read::pyramid::Pyramid;
 use crate::read::request::Scan;
 use crate::read::state::OwnedValue;
@@ -36,13 +36,13 @@ pub struct Bucket {
     pub first: OwnedValue,
     /// Last value in `time`; for equal times the higher row.
     pub last: OwnedValue,
-    /// Smallest value, ignoring NaN; `None` for text or if all are NaN.
+    /// Smallest value, ignoring NaN; `None` for text, if all are NaN, or if it was not requested.
     pub min: Option<Value<'static>>,
-    /// Largest value, ignoring NaN; `None` for text or if all are NaN.
+    /// Largest value, as `min`.
     pub max: Option<Value<'static>>,
-    /// Number of finite values in it.
+    /// Number of finite values in it; 0 if it was not requested.
     pub finite: u64,
-    /// Arithmetic mean of the finite values; `None` for text or if none is finite.
+    /// Arithmetic mean of the finite values; `None` for text, if none is finite, or if it was not requested.
     pub mean: Option<f64>,
 }
 
@@ -55,6 +55,24 @@ pub struct Pieces {
     pub width_ns: u64,
     /// Max number of values that are returned one by one, without aggregation.
     pub plain_max: usize,
+    /// What is computed of the values of a piece.
+    pub computed: Computed,
+}
+
+/// What is computed of the values of a piece besides their number, the first and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Computed {
+    /// Smallest and largest value.
+    pub extremes: bool,
+    /// Number and mean of the finite values.
+    pub means: bool,
+}
+
+impl Computed {
+    /// Nothing.
+    pub const NONE: Computed = Computed { extremes: false, means: false };
+    /// All there is.
+    pub const ALL: Computed = Computed { extremes: true, means: true };
 }
 
 /// Channel aggregated to a grid.
@@ -143,7 +161,13 @@ impl Filling {
         }
     }
 
-    fn finish(mut self) -> Bucket {
+    fn finish(mut self, computed: Computed) -> Bucket {
+        if !computed.extremes {
+            (self.bucket.min, self.bucket.max) = (None, None);
+        }
+        if !computed.means {
+            self.bucket.finite = 0;
+        }
         if self.bucket.finite > 0 {
             self.bucket.mean = Some(self.sum.over(self.bucket.finite as f64));
         }
@@ -190,6 +214,7 @@ struct BucketBuilder {
     /// First values, one each; dropped once there are more than `plain_max`.
     plain: Option<Vec<Filling>>,
     plain_max: usize,
+    computed: Computed,
 }
 
 impl BucketBuilder {
@@ -238,7 +263,7 @@ impl BucketBuilder {
             let (Some(first), Some(last)) = (rows.clone().find(is_value), rows.clone().rev().find(is_value)) else {
                 continue;
             };
-            let fold = fold_cells(values, rows, None);
+            let fold = self.fold(values, rows);
             let sample = |row: usize| {
                 let value = values.values.value(row);
                 Sample { value: Value::from_bits(value.channel_type(), value.bits()), time: times[row] }
@@ -248,6 +273,17 @@ impl BucketBuilder {
             let of = Summary { count: fold.values, first: of_first, last: of_last, range: fold.range, finite, sum };
             self.plain = None;
             self.bucket(index, of_first.value, of_first.time, batch.rows[first]).join(&of, batch.rows[last]);
+        }
+    }
+
+    /// Folds the values among some cells, as far as requested.
+    fn fold(&self, values: &Column, rows: Range<usize>) -> Fold {
+        let all_are_values = values.states.is_none();
+        match self.computed {
+            Computed::NONE => Fold { values: count_values(values, rows), ..Fold::default() },
+            Computed { extremes: false, means: true } if all_are_values => fold_finite(&values.values, rows),
+            Computed { extremes: true, means: false } if all_are_values => fold(&values.values, rows, false),
+            _ => fold_cells(values, rows, None),
         }
     }
 
@@ -282,10 +318,14 @@ impl BucketBuilder {
         match self.plain {
             Some(mut list) => {
                 list.sort_by_key(|f| f.last_at);
-                Reduced { buckets: list.into_iter().map(Filling::finish).collect(), plain: true }
+                Reduced {
+                    buckets: list.into_iter().map(|filling| filling.finish(self.computed)).collect(),
+                    plain: true,
+                }
             }
             None => {
-                Reduced { buckets: self.filling.into_iter().flatten().map(Filling::finish).collect(), plain: false }
+                let filled = self.filling.into_iter().flatten();
+                Reduced { buckets: filled.map(|filling| filling.finish(self.computed)).collect(), plain: false }
             }
         }
     }
@@ -312,7 +352,9 @@ impl View {
             return Ok(Vec::new());
         }
         let width_ns = time.end.abs_diff(time.start).div_ceil(buckets as u64).max(1);
-        Ok(self.reduce_to(stream, column, &Pieces { time, width_ns, plain_max: buckets })?.buckets)
+        Ok(self
+            .reduce_to(stream, column, &Pieces { time, width_ns, plain_max: buckets, computed: Computed::ALL })?
+            .buckets)
     }
 
     /// Aggregates a channel over a grid, with one bucket for each piece of its time.
@@ -349,6 +391,7 @@ impl View {
             filling: vec![None; buckets as usize],
             plain: Some(Vec::new()),
             plain_max: grid.plain_max,
+            computed: grid.computed,
         };
         let mut builders: Vec<BucketBuilder> = columns.iter().map(builder).collect();
         let finished = |builders: Vec<BucketBuilder>| Ok(builders.into_iter().map(BucketBuilder::finish).collect());

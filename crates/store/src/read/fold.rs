@@ -65,6 +65,29 @@ pub(crate) fn fold_cells(column: &Column, rows: Range<usize>, keep: Option<&[boo
     fold(&kept, 0..kept.len(), true)
 }
 
+/// Counts the values among the cells of some rows.
+pub(crate) fn count_values(column: &Column, rows: Range<usize>) -> u64 {
+    match &column.states {
+        Some(states) => states[rows].iter().filter(|state| **state == CellState::Value).count() as u64,
+        None => rows.len() as u64,
+    }
+}
+
+/// Folds values without their extremes, if all are finite; otherwise with them.
+pub(crate) fn fold_finite(values: &ColumnValues, rows: Range<usize>) -> Fold {
+    let mut floats = LargeSum::default();
+    match values {
+        ColumnValues::F32(v) => floats.add_all(v[rows.clone()].iter().map(|value| f64::from(*value))),
+        ColumnValues::F64(v) => floats.add_all(v[rows.clone()].iter().copied()),
+        _ => return fold(values, rows, true),
+    }
+    // A number that is not finite makes the sum one that is not.
+    if floats.value().is_finite() {
+        return Fold { values: rows.len() as u64, floats, ..Fold::default() };
+    }
+    fold(values, rows, true)
+}
+
 /// Folds values, with their sums if `sums`.
 pub(crate) fn fold(values: &ColumnValues, rows: Range<usize>, sums: bool) -> Fold {
     let count = rows.len() as u64;

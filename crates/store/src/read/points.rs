@@ -21,6 +21,7 @@ use crate::model::reduction::Reduction;
 use crate::model::refusal::ScanError;
 use crate::model::stream::{Channel, ChannelIndex, StreamId};
 use crate::model::value::{CellState, Value};
+use crate::read::decoded::{self, DecodedBlock};
 use crate::read::pyramid::Pyramid;
 use crate::read::request::Scan;
 use crate::read::sample_run::SampleRun;
@@ -133,7 +134,7 @@ enum Cluster {
     /// Rows were queued.
     Rows,
     /// A batch whose rows ascend in time; only where runs are read.
-    Batch(Box<Batch>),
+    Batch(DecodedBlock),
     Block(BlockOfPoints),
     /// No pieces are left.
     End,
@@ -271,7 +272,7 @@ impl Points {
             }
             match self.next_cluster()? {
                 Cluster::Rows => {}
-                Cluster::Batch(batch) => self.add(&batch),
+                Cluster::Batch(block) => self.add(&block.batch, block.column),
                 // Only where blocks may be whole.
                 Cluster::Block(_) => {}
                 Cluster::End => {
@@ -314,8 +315,8 @@ impl Points {
             match self.next_cluster()? {
                 Cluster::Rows => {}
                 Cluster::Block(block) => return Ok(Some(RunOrBlock::Block(block))),
-                Cluster::Batch(batch) => {
-                    let run = self.run_of(batch);
+                Cluster::Batch(block) => {
+                    let run = self.run_of(block);
                     if !run.is_empty() {
                         return Ok(Some(RunOrBlock::Run(run)));
                     }
@@ -330,7 +331,7 @@ impl Points {
     }
 
     /// Makes a run of the rows of a batch that have the channel.
-    fn run_of(&mut self, batch: Box<Batch>) -> SampleRun {
+    fn run_of(&mut self, DecodedBlock { batch, column, .. }: DecodedBlock) -> SampleRun {
         let max_future_ns = self.max_future_ns;
         let is_beyond = |time: i64, received: i64| time.saturating_sub(received) > max_future_ns;
         let (first, any_ahead) = {
@@ -342,13 +343,13 @@ impl Points {
             (first, batch.source_clock && ahead())
         };
         let is_ahead = |row: usize| is_beyond(batch.time(row), batch.receive_time[row]);
-        let states = batch.columns.first().and_then(|column| column.states.as_deref());
+        let states = batch.columns.get(column).and_then(|column| column.states.as_deref());
         if states.is_none() && batch.sequence.is_none() && !any_ahead {
             let gap = first < batch.len() && std::mem::take(&mut self.gap);
             if let Some(last) = batch.len().checked_sub(1).filter(|last| *last >= first) {
                 (self.offered_to, self.unsure) = (Some(batch.time(last)), None);
             }
-            return SampleRun::of_batch(batch, first, None, if gap { vec![0] } else { Vec::new() });
+            return SampleRun::of_batch((batch, column), first, None, if gap { vec![0] } else { Vec::new() });
         }
         let (mut kept, mut gaps) = (Vec::with_capacity(batch.len() - first), Vec::new());
         for row in first..batch.len() {
@@ -369,7 +370,7 @@ impl Points {
                 kept.push(row as u32);
             }
         }
-        SampleRun::of_batch(batch, first, Some(kept), gaps)
+        SampleRun::of_batch((batch.clone(), column), first, Some(kept), gaps)
     }
 
     /// Notes the sequence of the next row, and whether frames are missing before it.
@@ -414,8 +415,12 @@ impl Points {
         };
         let mut found: Vec<RowPiece> = Vec::new();
         if self.stream.sealed.time.1 >= self.from {
-            for segment in self.stream.segments(if first { self.from } else { after.saturating_add(1) }, to) {
-                let blocks = self.stream.blocks(&segment, shared)?;
+            let start = if first { self.from } else { after.saturating_add(1) };
+            for segment in self.stream.segments(start, to) {
+                let blocks = match to.checked_add(1) {
+                    Some(end) => self.stream.blocks_of(&segment, (&(start..end), &(0..u64::MAX)), shared)?,
+                    None => self.stream.blocks(&segment, shared)?,
+                };
                 let blocks = blocks.into_iter().filter(|block| wanted(block.time));
                 found.extend(blocks.map(|block| RowPiece::Block(segment.clone(), block)));
             }
@@ -475,14 +480,14 @@ impl Points {
         }
         self.next_row = self.next_row.max(cluster.iter().map(RowPiece::end_row).max());
         for (n, piece) in cluster.iter().enumerate() {
-            let (batch, gap_before) = self.read(piece)?;
+            let block = self.read(piece)?;
             // After blocks of which only statistics were read, the header of the next one tells whether frames are
             // missing before it.
-            self.gap |= n == 0 && gap_before && self.newest_sequence.is_none();
+            self.gap |= n == 0 && block.gap_before && self.newest_sequence.is_none();
             if self.by_run && sorted {
-                return Ok(Cluster::Batch(Box::new(batch)));
+                return Ok(Cluster::Batch(block));
             }
-            self.add(&batch);
+            self.add(&block.batch, block.column);
         }
         if !sorted {
             self.rows.make_contiguous().sort_by_key(|row| (row.time, row.row));
@@ -599,23 +604,27 @@ impl Points {
         self.held.as_ref().is_none_or(|held| held.time >= time)
     }
 
-    /// Reads a piece, and whether frames are known missing before its first row. Rows of chunks are those from `from`
-    /// on.
-    fn read(&mut self, piece: &RowPiece) -> Result<(Batch, bool), ScanError> {
+    /// Reads a piece. Rows of chunks are those from `from` on.
+    fn read(&mut self, piece: &RowPiece) -> Result<DecodedBlock, ScanError> {
         match piece {
             RowPiece::Block(segment, block) => {
-                self.stream.read_with_gap(segment, block, &[self.column], self.view.shared())
+                let (of, shared) = ((segment, block), self.view.shared());
+                match self.view.decoded() {
+                    Some(decoded) => decoded.read(&self.stream, of, self.column, shared),
+                    None => decoded::alone(&self.stream, of, self.column, shared),
+                }
             }
             RowPiece::Chunk(chunk) => {
                 let rows = scan::select(&chunk.rows, chunk.len, &(self.from..i64::MAX), &(0..u64::MAX));
                 let scan = Scan::all(self.stream.stream.id, vec![self.column]);
-                Ok((scan::batch_of(&self.stream, &chunk.rows, &rows, &scan), false))
+                let batch = scan::batch_of(&self.stream, &chunk.rows, &rows, &scan);
+                Ok(DecodedBlock { batch: Arc::new(batch), column: 0, gap_before: false })
             }
         }
     }
 
-    fn add(&mut self, batch: &Batch) {
-        let Some(column) = batch.columns.first() else { return };
+    fn add(&mut self, batch: &Batch, column: usize) {
+        let Some(column) = batch.columns.get(column) else { return };
         for row in 0..batch.len() {
             let time = batch.time(row);
             if time < self.from || time.saturating_sub(batch.receive_time[row]) > self.max_future_ns {

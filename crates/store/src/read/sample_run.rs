@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::append::chunk::lower_bound;
 use crate::model::batch::{Batch, ColumnValues};
@@ -30,7 +31,9 @@ pub(crate) struct Numbers<'a> {
 enum Form {
     /// Rows of a batch.
     Batch {
-        batch: Box<Batch>,
+        batch: Arc<Batch>,
+        /// Column of the channel.
+        column: usize,
         /// First row, if all from there on are samples.
         first: usize,
         /// Rows that are samples, if not all are.
@@ -43,8 +46,14 @@ enum Form {
 }
 
 impl SampleRun {
-    pub(crate) fn of_batch(batch: Box<Batch>, first: usize, kept: Option<Vec<u32>>, gaps: Vec<usize>) -> SampleRun {
-        SampleRun(Form::Batch { batch, first, kept, gaps })
+    /// Makes a run of rows of a batch, given the column of the channel.
+    pub(crate) fn of_batch(
+        (batch, column): (Arc<Batch>, usize),
+        first: usize,
+        kept: Option<Vec<u32>>,
+        gaps: Vec<usize>,
+    ) -> SampleRun {
+        SampleRun(Form::Batch { batch, column, first, kept, gaps })
     }
 
     pub(crate) fn of_points(points: Vec<Point>) -> SampleRun {
@@ -83,8 +92,8 @@ impl SampleRun {
     /// Returns the value of a sample; `None` if the value is unknown from here on.
     pub fn value(&self, at: usize) -> Option<Value<'_>> {
         match &self.0 {
-            Form::Batch { batch, first, kept, .. } => {
-                batch.columns.first()?.cell(Self::batch_row(*first, kept, at)).ok()
+            Form::Batch { batch, column, first, kept, .. } => {
+                batch.columns.get(*column)?.cell(Self::batch_row(*first, kept, at)).ok()
             }
             Form::Points(points) => points[at].value.as_ref().map(|value| value.as_value()),
         }
@@ -112,8 +121,8 @@ impl SampleRun {
 
     /// Returns the numbers of the run with their times, if it is consecutive rows of a batch that all have one.
     pub(crate) fn numbers(&self) -> Option<Numbers<'_>> {
-        let Form::Batch { batch, first, kept, .. } = &self.0 else { return None };
-        let column = batch.columns.first().filter(|column| has_numbers(&column.values))?;
+        let Form::Batch { batch, column, first, kept, .. } = &self.0 else { return None };
+        let column = batch.columns.get(*column).filter(|column| has_numbers(&column.values))?;
         let rows = match kept {
             None => *first..batch.len(),
             Some(kept) => {

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::append::chunk::{Chunk, lower_bound};
-use crate::codec::stats::ColumnStatistics;
 use crate::model::batch::{Batch, Column, ColumnValues, OptionalTimes};
 use crate::model::refusal::ScanError;
 use crate::model::stream::ChannelIndex;
@@ -81,10 +80,7 @@ impl Scanner {
         if channels.is_empty() {
             return Ok(false);
         }
-        let found = stream.ask(segment, block, &channels, self.view.shared(), |read| {
-            let each = channels.iter().map(|channel| read.statistics_of(channel.0.into()));
-            each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
-        })?;
+        let found = stream.statistics(segment, block, &channels, self.view.shared())?;
         let layout = &stream.stream.layout.channels;
         Ok(self.scan.conditions.iter().zip(found.iter().flatten()).any(|(condition, found)| {
             let kind = layout[condition.channel.0 as usize].channel_type;
@@ -106,7 +102,7 @@ impl Scanner {
                 continue;
             }
             let segment = if newest_first { self.segments.pop_back() } else { self.segments.pop_front() }?;
-            match stream.blocks_of(&segment, &self.scan, self.view.shared()) {
+            match stream.blocks_of(&segment, (&self.scan.time, &self.scan.rows), self.view.shared()) {
                 Err(error) => return Some(Err(error)),
                 Ok(blocks) => (self.segment, self.blocks) = (Some(segment), blocks.into()),
             }

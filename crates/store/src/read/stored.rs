@@ -24,7 +24,7 @@ impl View {
         }
         let scan = Scan { rows: sealed.clone(), ..Scan::all(stream, Vec::new()) };
         for segment in view.segments(i64::MIN, i64::MAX).iter().rev() {
-            let blocks = view.blocks_of(segment, &scan, self.shared())?;
+            let blocks = view.blocks_of(segment, (&scan.time, &scan.rows), self.shared())?;
             let within = |from: u64, to: u64| to.min(sealed.end).saturating_sub(from.max(sealed.start));
             stored += blocks.iter().map(|block| within(block.first_row, block.end_row())).sum::<u64>();
             if blocks.iter().any(|block| block.first_row <= sealed.start) {

@@ -1,5 +1,6 @@
 //! A view of one stream, and reading its blocks.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,6 +9,7 @@ use crate::append::stream_slot::OpenRows;
 use crate::block::Block;
 use crate::bytes::FormatError;
 use crate::catalog::group::Group;
+use crate::codec::stats::ColumnStatistics;
 use crate::log::checkpoint::SealedRows;
 use crate::model::batch::Batch;
 use crate::model::excluded::{ExcludedChannels, ExcludedSpans};
@@ -16,7 +18,6 @@ use crate::model::mutant::{self, Mutant};
 use crate::model::refusal::ScanError;
 use crate::model::stream::{ChannelIndex, Stream, StreamId};
 use crate::read::parts::PartedBlock;
-use crate::read::request::Scan;
 use crate::read::shared::Shared;
 use crate::segment::directory::{BlockRef, Segment, SegmentList};
 
@@ -58,14 +59,13 @@ impl StreamView {
         Ok(blocks)
     }
 
-    /// Returns its blocks in a segment that may have rows and times of a scan.
+    /// Returns its blocks in a segment that may have rows and times in these ranges.
     pub(crate) fn blocks_of(
         &self,
         segment: &Arc<Segment>,
-        scan: &Scan,
+        ranges: (&Range<i64>, &Range<u64>),
         shared: &Shared,
     ) -> Result<Vec<BlockRef>, ScanError> {
-        let ranges = (&scan.time, &scan.rows);
         let mut blocks = segment.blocks_within(self.stream.id.0, ranges, &shared.residents)?;
         blocks.retain(|block| block.end_row() <= self.open.first_row);
         Ok(blocks)
@@ -177,6 +177,19 @@ impl StreamView {
             return self.ask_it(&parts.block()?, block, of).map_err(|error| self.damaged(segment, block, error));
         }
         self.ask_bytes(segment, block, &segment.read_block(block, residents)?, of)
+    }
+
+    /// Returns the statistics of channels of a block, if [`StreamView::ask`] can tell them.
+    pub(crate) fn statistics(
+        &self,
+        segment: &Arc<Segment>,
+        block: &BlockRef,
+        channels: &[ChannelIndex],
+        shared: &Shared,
+    ) -> Result<Option<Vec<ColumnStatistics>>, ScanError> {
+        self.ask(segment, block, channels, shared, |read| {
+            channels.iter().map(|channel| read.statistics_of(channel.0.into())).collect()
+        })
     }
 
     /// Calls `of` with a block of which all bytes were read, like [`StreamView::ask`]. Callers see to values that are left

@@ -355,12 +355,7 @@ impl TotalsReader {
         let Some(found) = found.collect::<Option<Vec<_>>>() else { return false };
         let found: Vec<&Joined> = found.iter().map(|joined| &**joined).collect();
         let taken = self.take_joined(piece, whole.rows, &found);
-        match taken {
-            Taken::Added => self.counts.by_statistics += whole.blocks,
-            Taken::Passed => self.counts.passed += whole.blocks,
-            Taken::No => {}
-        }
-        taken != Taken::No
+        self.count(taken, whole.blocks, |counts| &mut counts.by_statistics)
     }
 
     /// Joins the statistics of all blocks of a sealed segment for [`TotalsReader::take_whole`], if they would help there
@@ -428,12 +423,7 @@ impl TotalsReader {
                 let (rows, count) = (blocks.iter().map(|block| u64::from(block.rows)).sum(), blocks.len() as u64);
                 let found: Vec<&Joined> = found.iter().map(|joined| &**joined).collect();
                 let taken = self.take_joined(piece, rows, &found);
-                match taken {
-                    Taken::Added => self.counts.by_statistics += count,
-                    Taken::Passed => self.counts.passed += count,
-                    Taken::No => {}
-                }
-                if taken != Taken::No {
+                if self.count(taken, count, |counts| &mut counts.by_statistics) {
                     return Ok(());
                 }
             }
@@ -501,6 +491,16 @@ impl TotalsReader {
         }
     }
 
+    /// Counts blocks whose frames were taken, in this counter if they were added. Returns whether they were taken.
+    fn count(&mut self, taken: Taken, blocks: u64, added: fn(&mut BlockCounts) -> &mut u64) -> bool {
+        match taken {
+            Taken::Added => *added(&mut self.counts) += blocks,
+            Taken::Passed => self.counts.passed += blocks,
+            Taken::No => return false,
+        }
+        true
+    }
+
     /// Reports whether statistics of frames with these times can help.
     fn asks_statistics(&self, piece: Option<i128>) -> bool {
         self.request.by_statistics && (piece.is_some() || !self.request.conditions.is_empty())
@@ -529,12 +529,7 @@ impl TotalsReader {
             if found.len() == current.pyramids.len() {
                 let count = blocks.len() as u64;
                 let taken = self.take_statistics(piece, rows, &found);
-                match taken {
-                    Taken::Added => self.counts.by_pyramid += count,
-                    Taken::Passed => self.counts.passed += count,
-                    Taken::No => {}
-                }
-                if taken != Taken::No {
+                if self.count(taken, count, |counts| &mut counts.by_pyramid) {
                     return Ok(());
                 }
             }
@@ -559,18 +554,10 @@ impl TotalsReader {
             let found = match self.channels.is_empty() {
                 // The directory knows the rows.
                 true => Some(Vec::new()),
-                false => stream.ask(&segment, block, &self.channels, &shared, |read| {
-                    let each = self.channels.iter().map(|channel| read.statistics_of(channel.0.into()));
-                    each.collect::<Result<Option<Vec<ColumnStatistics>>, _>>()
-                })?,
+                false => stream.statistics(&segment, block, &self.channels, &shared)?,
             };
             let taken = found.map_or(Taken::No, |found| self.take_statistics(piece, block.rows.into(), &found));
-            match taken {
-                Taken::Added => self.counts.by_statistics += 1,
-                Taken::Passed => self.counts.passed += 1,
-                Taken::No => {}
-            }
-            if taken != Taken::No {
+            if self.count(taken, 1, |counts| &mut counts.by_statistics) {
                 return Ok(());
             }
         }

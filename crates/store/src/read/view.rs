@@ -14,6 +14,7 @@ use crate::catalog::Catalog;
 use crate::model::clock::Mark;
 use crate::model::excluded::Excluded;
 use crate::model::stream::{ChannelIndex, StreamId};
+use crate::read::decoded::DecodedBlocks;
 use crate::read::request::Scan;
 use crate::read::scan::Scanner;
 use crate::read::shared::Shared;
@@ -24,6 +25,8 @@ use crate::read::stream_view::StreamView;
 #[derive(Clone)]
 pub struct View {
     inner: Arc<ViewInner>,
+    /// Blocks that readers side by side share.
+    decoded: Option<Arc<DecodedBlocks>>,
 }
 
 struct ViewInner {
@@ -49,7 +52,10 @@ impl View {
 
     fn without(shared: Arc<Shared>, excluded: Option<Arc<Excluded>>) -> View {
         let (taken, streams) = (shared.paces.mark(), Mutex::default());
-        View { inner: Arc::new(ViewInner { shared, catalog: OnceLock::new(), taken, excluded, streams }) }
+        View {
+            inner: Arc::new(ViewInner { shared, catalog: OnceLock::new(), taken, excluded, streams }),
+            decoded: None,
+        }
     }
 
     /// Returns this view with all stored values, also those that it leaves out.
@@ -66,7 +72,20 @@ impl View {
             excluded: None,
             streams: Mutex::new(streams),
         };
-        View { inner: Arc::new(inner) }
+        View { inner: Arc::new(inner), decoded: None }
+    }
+
+    /// Returns this view for readers of the samples or weights of these channels of a stream that go through the same
+    /// span side by side. A block is then decoded for all of them at once. Of blocks, at most half a million cells are
+    /// held, or one block.
+    pub fn side_by_side(&self, stream: StreamId, channels: Vec<ChannelIndex>) -> View {
+        let decoded = Some(Arc::new(DecodedBlocks::new(stream, channels)));
+        View { inner: self.inner.clone(), decoded }
+    }
+
+    /// Returns the blocks that readers side by side share, if there are such.
+    pub(crate) fn decoded(&self) -> Option<&DecodedBlocks> {
+        self.decoded.as_deref()
     }
 
     /// Returns the catalog as of this view. A column of a batch may be wider than the catalog says if the channel was

@@ -2,6 +2,7 @@
 //!
 //! Blocks wholly inside are answered from their statistics.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::codec::stats::{Integral, Sample};
@@ -60,6 +61,15 @@ pub struct WeighedPieces {
     pub tolerance_ns: u64,
 }
 
+/// Reader of the time-weighted values of a channel over pieces of time, one after the other.
+pub struct Weigher {
+    /// The samples; `None` if there is no such channel.
+    points: Option<Points>,
+    scale: Scale,
+    /// Pieces that were not returned yet.
+    left: u64,
+}
+
 /// Numbers whose products with durations are added at a time.
 const BUFFERED: usize = 256;
 
@@ -67,8 +77,8 @@ const BUFFERED: usize = 256;
 struct Scale {
     pieces: WeighedPieces,
     linear: bool,
-    /// Weights of the pieces before.
-    done: Vec<Weight>,
+    /// Weights of the pieces before that were not returned yet.
+    done: VecDeque<Weight>,
     /// Piece being weighed.
     span: Range<i64>,
     weight: Weight,
@@ -104,31 +114,48 @@ impl View {
         column: ChannelIndex,
         pieces: WeighedPieces,
     ) -> Result<Vec<Weight>, ScanError> {
+        let mut weigher = self.weigher(stream, column, pieces)?;
+        let count = weigher.left;
+        assert!(count <= 1 << 20, "{count} pieces");
+        weigher.next(count as usize)
+    }
+
+    /// Creates a reader of the time-weighted values of a channel over pieces of time.
+    ///
+    /// # Errors
+    /// As for a scan.
+    pub fn weigher(&self, stream: StreamId, column: ChannelIndex, pieces: WeighedPieces) -> Result<Weigher, ScanError> {
         let time = pieces.time.clone();
         let (width_ns, tolerance_ns) = (pieces.width_ns.max(1), pieces.tolerance_ns);
-        let count = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width_ns) };
-        assert!(count <= 1 << 20, "{count} pieces");
-        let count = count as usize;
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let none = || vec![Weight::none(); count];
-        let Some(mut points) = Points::new(self, stream, column, time.clone())? else { return Ok(none()) };
-        let linear = points.channel().interpolation == Interpolation::Linear;
-        let kind = points.channel().channel_type;
-        if tolerance_ns == u64::MAX {
+        let left = if time.is_empty() { 0 } else { time.end.abs_diff(time.start).div_ceil(width_ns) };
+        let mut points = if left > 0 { Points::new(self, stream, column, time.clone())? } else { None };
+        if let Some(points) = points.as_mut().filter(|_| tolerance_ns == u64::MAX) {
             points.whole_blocks(time.clone(), EqualPieces { origin: time.start, width_ns });
         }
         let pieces = WeighedPieces { time, width_ns, tolerance_ns };
-        let mut scale = Scale {
+        let scale = Scale {
             span: pieces.piece_from(pieces.time.start),
-            linear,
-            done: Vec::with_capacity(count),
+            linear: points.as_ref().is_some_and(|points| points.channel().interpolation == Interpolation::Linear),
+            done: VecDeque::new(),
             weight: Weight::none(),
             sum: LargeSum::default(),
             last: None,
             pieces,
         };
+        Ok(Weigher { points, scale, left })
+    }
+}
+
+impl Weigher {
+    /// Returns the weights of the next pieces, of at most `count`; fewer only at the end.
+    ///
+    /// # Errors
+    /// As for a scan.
+    pub fn next(&mut self, count: usize) -> Result<Vec<Weight>, ScanError> {
+        let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(count);
+        self.left -= count as u64;
+        let Weigher { points: Some(points), scale, .. } = self else { return Ok(vec![Weight::none(); count]) };
+        let kind = points.channel().channel_type;
         while scale.done.len() < count {
             match points.next_run_or_block()? {
                 Some(RunOrBlock::Run(run)) => scale.add_run(&run),
@@ -158,7 +185,7 @@ impl View {
                 }
             }
         }
-        Ok(scale.done)
+        Ok(scale.done.drain(..count).collect())
     }
 }
 
@@ -174,7 +201,7 @@ impl Scale {
     fn end_piece(&mut self) {
         let mut weight = std::mem::replace(&mut self.weight, Weight::none());
         weight.integral.value_ns = std::mem::take(&mut self.sum).value();
-        self.done.push(weight);
+        self.done.push_back(weight);
         self.span = self.pieces.piece_from(self.span.end);
     }
 
@@ -185,17 +212,17 @@ impl Scale {
 
     /// Adds the time from the newest point to the next one, to all pieces that it reaches.
     fn reach(&mut self, to: &Point) {
-        match self.last.as_ref().map(|last| last.time) {
-            Some(from) if self.is_silent(from, to.time) && !to.gap => {
-                if self.linear {
-                    return self.reach_known(&Point { gap: true, ..to.clone() });
-                }
-                let time = from.saturating_add_unsigned(self.pieces.tolerance_ns);
-                let end = Point { time, row: to.row, value: None, gap: false };
-                self.reach_known(&end);
-                self.last = Some(end);
+        if let Some(from) = self.last.as_ref().map(|last| last.time)
+            && self.is_silent(from, to.time)
+            && !to.gap
+        {
+            if self.linear {
+                return self.reach_known(&Point { gap: true, ..to.clone() });
             }
-            _ => {}
+            let time = from.saturating_add_unsigned(self.pieces.tolerance_ns);
+            let end = Point { time, row: to.row, value: None, gap: false };
+            self.reach_known(&end);
+            self.last = Some(end);
         }
         self.reach_known(to);
     }

@@ -121,6 +121,13 @@ impl Bench {
         let by_statistics = weigh(span, u64::MAX);
         assert_eq!(by_statistics.len() as u64, span.end.abs_diff(span.start).div_ceil(width_ns));
         assert_eq!(weigh(span, u64::MAX - 1), by_statistics, "{what}: sample by sample");
+        let pieces = WeighedPieces { time: span.clone(), width_ns, tolerance_ns: u64::MAX };
+        let mut weigher = view.weigher(self.stream, VALUE, pieces).expect("a reader");
+        let mut few = Vec::new();
+        while let Some(more) = Some(weigher.next(few.len() % 3 + 1).expect("weighed")).filter(|more| !more.is_empty()) {
+            few.extend(more);
+        }
+        assert_eq!(few, by_statistics, "{what}: a few at a time");
         for tolerance_ns in [u64::MAX, STEP as u64, 3 * STEP as u64] {
             for (n, weight) in weigh(span, tolerance_ns).iter().enumerate() {
                 let start = span.start.saturating_add_unsigned(n as u64 * width_ns);

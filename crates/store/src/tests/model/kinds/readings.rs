@@ -188,7 +188,7 @@ impl Readings {
                 let span = if lap == 0 || a == b { first - 5..last + 5 } else { a.min(b)..a.max(b) };
                 let width_ns = ((last - first) as u64 / random.u64(1..40)).max(1);
                 let plain_max = [0, 3, 1_000][random.usize(..3)];
-                let grid = Pieces { time: span.clone(), width_ns, plain_max };
+                let grid = Pieces { time: span.clone(), width_ns, plain_max, computed: Computed::ALL };
                 // Often among the newest, where rows are in memory and in blocks.
                 let newest = list.points[list.points.len().saturating_sub(60)].time;
                 let instant = random.i64(if lap == 1 { newest } else { first } - 10..last + 10);
@@ -202,8 +202,11 @@ impl Readings {
         let view = self.world.store().view();
         for (stream, questions) in self.streams.iter().zip(questions) {
             stream.check_marks(&view).map_err(|error| format!("{}: {error}", stream.spec.key))?;
-            for question in questions {
-                question.check(&view, stream.id).map_err(|error| {
+            let channels = (0..stream.channels.len() as u16).map(ChannelIndex).collect();
+            let side_by_side = view.side_by_side(stream.id, channels);
+            for (question, view) in questions.iter().flat_map(|question| [(question, &view), (question, &side_by_side)])
+            {
+                question.check(view, stream.id).map_err(|error| {
                     let (name, span) = (stream.channels[question.channel].0, &question.span);
                     format!("{}.{name} in {} to {}: {error}", stream.spec.key, span.start - T0, span.end - T0)
                 })?;
@@ -335,9 +338,21 @@ impl Question {
             view.intervals(id, column, self.span.clone()).map_err(read)?.collect();
         same("interval", &intervals.map_err(read)?, &self.intervals)?;
         self.check_weight(&view.weigh(id, column, self.span.clone()).map_err(read)?)?;
-        let buckets: Vec<String> =
-            view.reduce_to(id, column, &self.grid).map_err(read)?.buckets.iter().map(told).collect();
-        same("bucket", &buckets, &self.buckets)?;
+        let all = view.reduce_to(id, column, &self.grid).map_err(read)?.buckets;
+        same("bucket", &all.iter().map(told).collect::<Vec<String>>(), &self.buckets)?;
+        for (extremes, means) in [(false, false), (true, false), (false, true)] {
+            let grid = Pieces { computed: Computed { extremes, means }, ..self.grid.clone() };
+            let some = view.reduce_to(id, column, &grid).map_err(read)?.buckets;
+            let left = |bucket: &Bucket| Bucket {
+                min: bucket.min.filter(|_| extremes),
+                max: bucket.max.filter(|_| extremes),
+                finite: if means { bucket.finite } else { 0 },
+                mean: bucket.mean.filter(|_| means),
+                ..bucket.clone()
+            };
+            let want: Vec<String> = all.iter().map(|bucket| told(&left(bucket))).collect();
+            same("bucket with less", &some.iter().map(told).collect::<Vec<String>>(), &want)?;
+        }
         let told_value = |reading: Option<Reading>| reading.map(|reading| reading.value.as_ref().map(bits));
         let found = told_value(view.value_at(id, column, self.instant).map_err(read)?);
         ensure(found == self.value, || format!("value {found:?} instead of {:?}", self.value))?;
