@@ -19,6 +19,11 @@ def at(*parts: int) -> datetime.datetime:
     return datetime.datetime(*parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
 
 
+def seconds(count: float) -> datetime.timedelta:
+    """Returns a duration."""
+    return datetime.timedelta(seconds=count)
+
+
 HOURS = [at(2024, 1, 1, 0), at(2024, 1, 1, 6), at(2024, 1, 1, 12)]
 
 MEANT: list[tuple[str, list[tuple[Any, ...]]]] = [
@@ -74,14 +79,51 @@ MEANT: list[tuple[str, list[tuple[Any, ...]]]] = [
     # Bytes and texts.
     (r"select '\x4142'::bytea, '\x'::bytea, 'a\\b\101'::bytea, 'ab'::bytea", [(b"AB", b"", b"a\\bA", b"ab")]),
     ("select 'abc' ^@ 'ab', 'abc' ^@ 'b'", [(True, False)]),
+    # Intervals: a number without a unit is seconds.
+    (
+        "select '5'::interval, '1.5'::interval, '1 day 5'::interval, '-3'::interval, '2 min'::interval",
+        [(seconds(5), seconds(1.5), seconds(86_405), seconds(-3), seconds(120))],
+    ),
+    ("select date_bin('10', timestamptz '2024-01-01 00:00:17+00', 'epoch')", [(at(2024, 1, 1, 0, 0, 10),)]),
+    (
+        "select to_char(timestamptz '2024-01-02 03:04:05.678+00' - timestamptz '2024-01-01 00:00+00', 'DD HH24:MI:SS.MS')",
+        [("01 03:04:05.678",)],
+    ),
+    ("select to_timestamp(1763600000.25), to_timestamp(-0.5)", [
+        (at(2025, 11, 20, 0, 53, 20, 250000), at(1969, 12, 31, 23, 59, 59, 500000)),
+    ]),
+    # Comparisons with the rows of a subquery over the same table.
+    ("select n from t where n >= all (select n from t)", [(3,)]),
+    ("select n from t where n > any (select n from t where n > 1) order by n", [(3,)]),
+    ("select n from t where n < all (select n from t where n > 2) order by n", [(1,), (2,)]),
+    ("select n from t where n < any (select n from t where n < 3) order by n", [(1,)]),
+    ("select n from t where n = any (select n from t where n < 3) order by n", [(1,), (2,)]),
+    ("select n from t where n <> all (select n from t where n < 3)", [(3,)]),
+    # Limits of what is in order already, and of windows over all rows.
+    ("select n, row_number() over (order by time) from s order by time_ns limit 2", [(0, 1), (1, 2)]),
+    ("select n, row_number() over (order by time_ns) from s order by time limit 2 offset 3", [(3, 4), (4, 5)]),
+    ("select n from (select * from s order by time limit 8) q order by time_ns limit 2", [(0,), (1,)]),
+    ("select count(*) from (select n from (select * from s order by time) q order by time_ns limit 3) r", [(3,)]),
+    ("select n, count(*) over () from s order by time limit 2", [(0, 10), (1, 10)]),
+    ("select max(n) over () as m, avg(n) over () - n from s order by time_ns limit 2", [(9, 4.5), (9, 3.5)]),
+    ("select n, count(*) over (partition by 1) from s order by time desc limit 2", [(9, 10), (8, 10)]),
+    (
+        "select date_bin('2 s', time, timestamptz '2025-11-20 00:53:20+00') as m, count(*), sum(count(*)) over ()"
+        " from s group by 1 order by 1 limit 2",
+        [(at(2025, 11, 20, 0, 53, 20), 2, 10), (at(2025, 11, 20, 0, 53, 22), 2, 10)],
+    ),
+    ("select a.n, b.n from s a join s b on a.n = b.n order by b.time limit 3", [(0, 0), (1, 1), (2, 2)]),
+    ("select a.n from s a join s b on a.time = b.time order by b.time, a.n offset 8", [(8,), (9,)]),
+    ("select b.n from t a right join s b on a.n = b.n order by b.time desc limit 2", [(9,), (8,)]),
 ]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with three rows."""
+    """A server with three rows in a table, and ten of two streams in another."""
     running = Server(folder=tmp_path_factory.mktemp("meaning")).start()
     lines = [f"t n={n}i {1_763_600_000 + n - 1}000000000" for n in (1, 2, 3)]
+    lines += [f"s,k={'ab'[n % 2]} n={n}i {1_763_600_000 + n}000000000" for n in range(10)]
     assert running.write("\n".join(lines)) == (204, None)
     yield running
     assert running.stop() == 0
@@ -101,6 +143,9 @@ WRONG = [
     ("select * from generate_series(timestamptz '2024-01-01', timestamptz '2024-01-02', interval '0 s')", "22023"),
     ("select * from generate_series(timestamptz '2024-01-01', timestamptz '2024-01-02', 'now and then')", "22"),
     ("select to_date('2024', 'YYYY Q')", "0A000"),
+    ("select to_char(time - time, 'Day') from t", "0A000"),
+    ("explain (bogus) select 1", "42601"),
+    ("explain (analyze, format json) select 1", "0A000"),
 ]
 
 

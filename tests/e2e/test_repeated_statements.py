@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import pathlib
 import random
-import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -133,14 +133,11 @@ def test_a_statement_runs_in_many_sessions_at_once(tmp_path: pathlib.Path) -> No
                         wrong.append(sql)
                     if rng.random() < 0.1:
                         # What is cancelled or not read to its end leaves nothing behind for the next run.
-                        with connection.cursor(name="c") as cursor:
+                        with connection.transaction(), connection.cursor(name="c") as cursor:
                             cursor.execute("select n from t order by n desc")
                             cursor.fetchmany(3)
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(ask, range(4)))
     assert server.stop() == 0
     assert wrong == []

@@ -56,6 +56,7 @@ def test_a_countdown_is_held_and_goes_on_after_kill_9(server: Server) -> None:
     assert after["channels"] == ["engine.*", "plc.*{acu=1}"]
     run("stop", "attempt 2", server=server)
     assert "already stopped" in run("resume", "attempt 2", server=server, code=1)
+    assert server.sql("select t0_now_ns, t0_now is null from strongback.runs") == [(moved, False)]
     [row] = server.sql("select name, state, t0_ns, t_ns, started_ns < stopped_ns, channels from strongback.runs")
     stopped = clock(server=server, name="attempt 2")
     assert row == ("attempt 2", "stopped", t0, int(stopped["t"]), True, "engine.*,plc.*{acu=1}")

@@ -31,6 +31,42 @@ def rows(connection: psycopg.Connection, sql: str, *parameters: Any) -> list[tup
     return connection.execute(sql, parameters or None).fetchall()
 
 
+def test_intervals_that_a_client_gives(server: Server) -> None:
+    hour, late = datetime.timedelta(hours=1), FIRST + datetime.timedelta(milliseconds=450)
+    with server.connect() as connection:
+        for sql, parameters, found in (
+            ("select count(*) from t where time > %s - %s", (late, hour), 10),
+            ("select count(*) from t where time between %s - %s and %s", (late, hour, late), 5),
+            ("select count(*) from t where time > now() - %s", (hour,), 0),
+            ("select count(*) from t where time + %s > %s", (hour, late + hour), 5),
+            ("select count(*) from generate_series(%s::timestamptz, %s::timestamptz, interval '150 ms')", (FIRST, late), 4),
+            ("select count(*) from t where time >= %s::timestamptz - %s::interval", (late, "0.1"), 6),
+        ):
+            for _ in range(7):
+                assert rows(connection, sql, *parameters) == [(found,)], sql
+        connection.execute("prepare later(interval) as select count(*) from t where time < now() - $1")
+        assert rows(connection, "execute later('1 hour')") == [(10,)]
+
+
+def test_now_is_one_time_in_a_call(server: Server) -> None:
+    with server.connect() as connection:
+        for _ in range(20):
+            call = "select count(*) from resample('t.x', now() - interval '1 minute', now(), '1 s', 'linear')"
+            assert rows(connection, call) == [(60,)]
+
+
+def test_arguments_that_are_left_out_and_lists_of_channels(server: Server) -> None:
+    span = "'2025-11-20 00:53:20', '2025-11-20 00:53:21'"
+    with server.connect() as connection:
+        whole = rows(connection, f"select count, known_ns from summary('t.x', {span})")
+        assert rows(connection, f"select count, known_ns from summary('t.x', {span}, null)") == whole
+        assert rows(connection, f"select count, known_ns from summary('t.x', {span}, null, null)") == whole
+        both = rows(connection, f"select count(*) from samples('t.x, log.event', {span})")
+        assert both == [(12,)]
+        with pytest.raises(psycopg.Error, match="no channel matches t.y"):
+            rows(connection, f"select count(*) from samples('t.x,t.y', {span})")
+
+
 def test_parameters_inside_expressions(server: Server) -> None:
     values = "select number::int from samples('t.x', "
     with server.connect() as connection:

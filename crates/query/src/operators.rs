@@ -5,6 +5,7 @@ pub(crate) mod cooperation;
 pub(crate) mod first_pieces;
 pub(crate) mod guard;
 pub(crate) mod inlined;
+pub(crate) mod limits_apart;
 pub(crate) mod membership;
 pub(crate) mod multiplied;
 pub(crate) mod narrow;

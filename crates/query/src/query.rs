@@ -48,6 +48,7 @@ use crate::operators::cooperation::Cooperation;
 use crate::operators::first_pieces::FirstPieces;
 use crate::operators::guard;
 use crate::operators::inlined;
+use crate::operators::limits_apart::LimitsApart;
 use crate::operators::membership::{CheckMemberships, DistinctMembers};
 use crate::operators::selective::SelectiveScan;
 use crate::operators::serial::SerialUnions;
@@ -366,7 +367,7 @@ fn template(
     let mut state = context.state();
     functions::bound(&mut state, &LargeCalls::new(options.queries_max, memory.clone()))?;
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
-        vec![Arc::new(SerialUnions), Arc::new(StoredOrder)];
+        vec![Arc::new(SerialUnions), Arc::new(StoredOrder), Arc::new(LimitsApart)];
     // The rule for filters takes columns of both sides of a join for those of one, by their names. The logical plan has
     // them where they belong already.
     let takes_part = |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| !rule.name().starts_with("FilterPushdown");
@@ -459,7 +460,10 @@ impl Inner {
         operator::rewrite(&mut statement)?;
         let repeated = Repeated::rename(&mut statement, &tables)?;
         let statement = DataFusionStatement::Statement(Box::new(statement));
+        // Arguments of table functions are evaluated here, all at one time.
+        let now = FixedNow::new(Some(now_ns().div_euclid(1_000)));
         let logical = self.heavy.handle().block_on(state.statement_to_plan(statement));
+        drop(now);
         let logical = logical.map_err(|error| with_meant(tables.with_nearest(repeated.named(error.into()))))?;
         SQLOptions::new()
             .with_allow_ddl(false)

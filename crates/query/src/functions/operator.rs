@@ -19,7 +19,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
 use super::constant_of;
-use super::time::timestamp_type;
+use super::time::{interval_as, timestamp_type, with_days};
 use crate::error::{QueryError, sqlstate};
 use crate::sql::operator::TIMES;
 
@@ -40,6 +40,14 @@ pub(crate) enum OperatorFunction {
     RoundEven,
     /// `like_escape(pattern, escape)`: the pattern with `\` in the place of another escape character.
     LikeEscape,
+    /// `time of seconds(number)`: the time so many seconds after 1970, rounded to a microsecond.
+    TimeOfSeconds,
+    /// `interval format(interval, patterns)`: an interval in words, as `to_char(interval, text)` of PostgreSQL.
+    IntervalFormat,
+}
+
+fn out_of_range(seconds: f64) -> QueryError {
+    QueryError::new(sqlstate::DATETIME_OVERFLOW, format!("timestamp out of range: \"{seconds}\""))
 }
 
 impl ScalarUDFImpl for OperatorFunction {
@@ -50,6 +58,8 @@ impl ScalarUDFImpl for OperatorFunction {
             OperatorFunction::Length => "interval length",
             OperatorFunction::RoundEven => "round even",
             OperatorFunction::LikeEscape => "like_escape",
+            OperatorFunction::IntervalFormat => "interval format",
+            OperatorFunction::TimeOfSeconds => "time of seconds",
         }
     }
 
@@ -62,9 +72,11 @@ impl ScalarUDFImpl for OperatorFunction {
         static TEXTS: LazyLock<Signature> =
             LazyLock::new(|| Signature::exact(vec![DataType::Utf8, DataType::Utf8], Volatility::Immutable));
         static ONE: LazyLock<Signature> = LazyLock::new(|| Signature::any(1, Volatility::Immutable));
+        static TWO: LazyLock<Signature> = LazyLock::new(|| Signature::any(2, Volatility::Immutable));
         match self {
             OperatorFunction::TimeZone => &ANY,
-            OperatorFunction::Length | OperatorFunction::RoundEven => &ONE,
+            OperatorFunction::IntervalFormat => &TWO,
+            OperatorFunction::Length | OperatorFunction::RoundEven | OperatorFunction::TimeOfSeconds => &ONE,
             OperatorFunction::Times => &NUMBERS,
             OperatorFunction::LikeEscape => &TEXTS,
         }
@@ -89,8 +101,9 @@ impl ScalarUDFImpl for OperatorFunction {
             OperatorFunction::TimeZone => DataType::Timestamp(TimeUnit::Microsecond, None),
             OperatorFunction::Times => DataType::Interval(IntervalUnit::MonthDayNano),
             OperatorFunction::Length => DataType::Int64,
+            OperatorFunction::TimeOfSeconds => timestamp_type(),
             OperatorFunction::RoundEven => kinds.first().cloned().unwrap_or(DataType::Float64),
-            OperatorFunction::LikeEscape => DataType::Utf8,
+            OperatorFunction::LikeEscape | OperatorFunction::IntervalFormat => DataType::Utf8,
         })
     }
 
@@ -113,12 +126,36 @@ impl ScalarUDFImpl for OperatorFunction {
                 )
             }
             OperatorFunction::Length => lengths(&arrays[0])?,
+            OperatorFunction::TimeOfSeconds => {
+                let seconds = cast(&arrays[0], &DataType::Float64)?;
+                let time = |seconds: f64| {
+                    let us = (seconds * 1e6).round_ties_even();
+                    let is_time = us >= i64::MIN as f64 && us < i64::MAX as f64;
+                    if is_time { Ok(us as i64) } else { Err(out_of_range(seconds).into_datafusion()) }
+                };
+                let times = seconds.as_primitive::<Float64Type>().iter().map(|seconds| seconds.map(time).transpose());
+                let times = times.collect::<Result<TimestampMicrosecondArray>>()?;
+                Arc::new(times.with_data_type(timestamp_type()))
+            }
             OperatorFunction::RoundEven => match arrays[0].data_type() {
                 DataType::Float32 => {
                     Arc::new(arrays[0].as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
                 }
                 _ => Arc::new(arrays[0].as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)),
             },
+            OperatorFunction::IntervalFormat => {
+                // The difference of two times has days.
+                let has_days = matches!(arrays[0].data_type(), DataType::Duration(_));
+                let intervals = cast(&arrays[0], &DataType::Interval(IntervalUnit::MonthDayNano))?;
+                let patterns = cast(&arrays[1], &DataType::Utf8)?;
+                let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>().iter();
+                let pairs = intervals.zip(patterns.as_string::<i32>().iter());
+                let written = |(interval, patterns): (Option<IntervalMonthDayNano>, Option<&str>)| {
+                    let interval = interval.map(|interval| if has_days { with_days(interval) } else { interval });
+                    interval.zip(patterns).map(|(interval, patterns)| interval_as(interval, patterns)).transpose()
+                };
+                Arc::new(pairs.map(written).collect::<Result<StringArray, _>>().map_err(QueryError::into_datafusion)?)
+            }
             OperatorFunction::LikeEscape => {
                 let pairs = arrays[0].as_string::<i32>().iter().zip(arrays[1].as_string::<i32>().iter());
                 let written = |(pattern, escape): (Option<&str>, Option<&str>)| {

@@ -1,6 +1,6 @@
 //! Times as PostgreSQL has them: `to_char`, `to_date` and `to_timestamp` know the patterns of PostgreSQL.
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
@@ -107,6 +107,55 @@ fn format_of(patterns: &str) -> std::result::Result<String, QueryError> {
     Ok(format)
 }
 
+/// Nanoseconds of a day.
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// Returns an interval whose time of day is shorter than a day.
+pub(crate) fn with_days(interval: IntervalMonthDayNano) -> IntervalMonthDayNano {
+    let days = interval.days.saturating_add((interval.nanoseconds / DAY_NS) as i32);
+    IntervalMonthDayNano::new(interval.months, days, interval.nanoseconds % DAY_NS)
+}
+
+/// Returns an interval by patterns of PostgreSQL, each part with its sign, as `to_char(interval, text)` does.
+///
+/// # Errors
+/// If intervals have no such pattern.
+pub(crate) fn interval_as(interval: IntervalMonthDayNano, patterns: &str) -> std::result::Result<String, QueryError> {
+    let format = format_of(patterns)?;
+    let (months, days, ns) = (i64::from(interval.months), i64::from(interval.days), interval.nanoseconds);
+    let hours = ns / 3_600_000_000_000;
+    let (mut written, mut rest) = (String::new(), format.as_str());
+    while let Some(first) = rest.chars().next() {
+        let code =
+            ["%H", "%I", "%M", "%S", "%3f", "%6f", "%d", "%m", "%Y"].into_iter().find(|code| rest.starts_with(code));
+        let (number, width) = match code {
+            Some("%H") => (hours, 2),
+            Some("%I") => (if hours % 12 == 0 { 12 } else { hours % 12 }, 2),
+            Some("%M") => (ns / 60_000_000_000 % 60, 2),
+            Some("%S") => (ns / 1_000_000_000 % 60, 2),
+            Some("%3f") => (ns / 1_000_000 % 1_000, 3),
+            Some("%6f") => (ns / 1_000 % 1_000_000, 6),
+            Some("%d") => (days, 2),
+            Some("%m") => (months % 12, 2),
+            Some("%Y") => (months / 12, 4),
+            _ if first == '%' => {
+                let text = format!("the patterns \"{patterns}\" are not supported for an interval");
+                let hint = "Intervals have YYYY, MM, DD, HH24, HH12, MI, SS, MS and US.";
+                return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text).with_hint(hint));
+            }
+            _ => {
+                written.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+        };
+        let sign = if number < 0 { "-" } else { "" };
+        written.push_str(&format!("{sign}{:0width$}", number.unsigned_abs()));
+        rest = &rest[code.map_or(1, str::len)..];
+    }
+    Ok(written)
+}
+
 /// Numbers have patterns in either case; words are written as the pattern is.
 fn starts_with(text: &str, pattern: &str) -> bool {
     let is_word = matches!(pattern.to_ascii_uppercase().as_str(), "MONTH" | "MON" | "DAY" | "DY");
@@ -129,6 +178,17 @@ mod tests {
         ] {
             assert_eq!(format_of(patterns).unwrap(), format, "{patterns}");
         }
+        let interval = IntervalMonthDayNano::new(14, 3, 27 * 3_600_000_000_000 + 59_980_000_000);
+        for (patterns, written) in [
+            ("HH24:MI:SS", "27:00:59"),
+            ("HH12:MI:SS.MS", "03:00:59.980"),
+            ("YYYY-MM-DD \"T\"US", "0001-02-03 T980000"),
+        ] {
+            assert_eq!(interval_as(interval, patterns).unwrap(), written, "{patterns}");
+        }
+        let negative = IntervalMonthDayNano::new(0, 0, -5_400_000_000_000);
+        assert_eq!(interval_as(negative, "HH24:MI").unwrap(), "-01:-30");
+        assert_eq!(interval_as(negative, "Day").unwrap_err().sqlstate, sqlstate::FEATURE_NOT_SUPPORTED);
         assert_eq!(format_of("YYYY Q").unwrap_err().sqlstate, sqlstate::FEATURE_NOT_SUPPORTED);
     }
 }

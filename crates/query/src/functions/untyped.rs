@@ -107,6 +107,19 @@ impl FunctionRewrite for ReadConstants {
                 Ok(Transformed::new_transformed(Expr::ScalarFunction(ScalarFunction { func, args }), is_read))
             }
             Expr::ScalarFunction(ScalarFunction { func, args })
+                if func.name() == "to_timestamp"
+                    && matches!(args.as_slice(), [number] if number.get_type(schema).is_ok_and(|kind| kind.is_floating())) =>
+            {
+                let func = Arc::new(ScalarUDF::from(OperatorFunction::TimeOfSeconds));
+                Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+            }
+            Expr::ScalarFunction(ScalarFunction { func, args })
+                if func.name() == "to_char" && args.len() == 2 && is_span(&args[0], schema) =>
+            {
+                let func = Arc::new(ScalarUDF::from(OperatorFunction::IntervalFormat));
+                Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+            }
+            Expr::ScalarFunction(ScalarFunction { func, args })
                 if func.name() == "round"
                     && matches!(args.as_slice(), [number] if number.get_type(schema).is_ok_and(|kind| kind.is_floating())) =>
             {

@@ -41,6 +41,10 @@ impl PhysicalOptimizerRule for SortedScan {
                 });
             }
             let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+            // What is above needs its partitions, such as a join.
+            if sort.preserve_partitioning() && sort.input().output_partitioning().partition_count() > 1 {
+                return Ok(Transformed::no(node));
+            }
             let order: Vec<PhysicalSortExpr> = sort.expr().iter().cloned().collect();
             if let Some(sorted) = sorted(sort.input(), order.clone(), sort.fetch())? {
                 return Ok(Transformed::yes(sorted));
@@ -89,6 +93,11 @@ fn sorted(
     }
     let children = plan.children();
     let [input] = children.as_slice() else { return Ok(None) };
+    // A merge merges partitions that are sorted one by one.
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        let is_same = sort.preserve_partitioning() && sort.expr().iter().eq(&order);
+        return if is_same { sorted(input, order, fetch) } else { Ok(None) };
+    }
     if plan.downcast_ref::<RepartitionExec>().is_some() || plan.downcast_ref::<CoalescePartitionsExec>().is_some() {
         return sorted(input, order, fetch);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BufMut;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::Statement;
 use pgwire::api::Type;
 
@@ -16,6 +17,7 @@ use crate::plan::parameter;
 use crate::query::Plan;
 use crate::query::cache::CachedPlan;
 use crate::running::clock::now_ns;
+use crate::sql::footprint::Footprint;
 use crate::sql::statement;
 use crate::sql::statement::Request;
 use crate::wire::message;
@@ -78,10 +80,14 @@ impl Connection {
                     self.in_transaction(&request)?;
                     match request {
                         Request::Rows => {
-                            let made = self.planned(&statement, footprint).await?;
-                            self.session.query.inner.plans.put(sql, &statement, &made);
-                            prepared.plan = Some(made);
-                            self.give_types(&mut prepared).await?;
+                            let (planned, made) = self.planned_as_given(&statement, footprint, &prepared.given).await?;
+                            prepared.plan = Some(made.clone());
+                            if Arc::ptr_eq(&planned, &statement) {
+                                self.session.query.inner.plans.put(sql, &statement, &made);
+                                self.give_types(&mut prepared).await?;
+                            } else {
+                                (prepared.sql, prepared.statement) = (None, Some(planned));
+                            }
                         }
                         Request::Declare(cursor, query) => {
                             let query = Arc::new(Statement::Query(query));
@@ -104,6 +110,29 @@ impl Connection {
         Ok(())
     }
 
+    /// Plans a statement, or, if that fails, the statement with the types that its client gave for parameters. Returns
+    /// what was planned.
+    pub(super) async fn planned_as_given(
+        &mut self,
+        statement: &Arc<Statement>,
+        footprint: Footprint,
+        given: &[u32],
+    ) -> Result<(Arc<Statement>, Arc<Plan>), Failure> {
+        let failure = match self.planned(statement, footprint).await {
+            Ok(plan) => return Ok((statement.clone(), plan)),
+            Err(failure) => failure,
+        };
+        let mut typed = statement.as_ref().clone();
+        if !parameter::cast_given(&mut typed, (&[], &|_| false), given)? {
+            return Err(failure);
+        }
+        let typed = Arc::new(typed);
+        match self.planned(&typed, footprint).await {
+            Ok(plan) => Ok((typed, plan)),
+            Err(_) => Err(failure),
+        }
+    }
+
     /// Plans a statement again with the types that its client gave for parameters, if its columns then have other types
     /// than those that the planner inferred, or it inferred none for a parameter.
     pub(super) async fn give_types(&mut self, prepared: &mut PreparedStatement) -> Result<(), Failure> {
@@ -119,8 +148,13 @@ impl Connection {
         let types = |plan: &Plan| -> Vec<Type> {
             plan.schema.fields().iter().map(|field| parameter::wire_type(Some(field.data_type()))).collect()
         };
-        let was_open = plan.parameters.iter().zip(&prepared.given).any(|(kind, oid)| kind.is_none() && *oid != 0);
-        if was_open || types(&made) != types(plan) {
+        let differs = |(kind, oid): (&Option<DataType>, &u32)| match kind {
+            None => *oid != 0,
+            // Beside a time, the planner takes an interval for another time.
+            Some(kind) => *oid == Type::INTERVAL.oid() && !matches!(kind, DataType::Interval(_)),
+        };
+        let any_differs = plan.parameters.iter().zip(&prepared.given).any(differs);
+        if any_differs || types(&made) != types(plan) {
             (prepared.sql, prepared.statement, prepared.plan) = (None, Some(typed), Some(made));
         }
         Ok(())

@@ -55,10 +55,9 @@ impl Connection {
             let plan = self.select(&casts).await?;
             given.extend(columns_of(&plan)?.iter().map(|column| column.kind.oid()));
         }
-        let statement = Arc::new(statement);
-        let plan = Some(self.planned(&statement, footprint).await?);
-        let statement = Some(statement);
-        let prepared = PreparedStatement {
+        let (statement, plan) = self.planned_as_given(&Arc::new(statement), footprint, &given).await?;
+        let (statement, plan) = (Some(statement), Some(plan));
+        let mut prepared = PreparedStatement {
             sql: None,
             statement,
             footprint,
@@ -68,6 +67,7 @@ impl Connection {
             from_sql: true,
             created_us: now_ns().div_euclid(1_000),
         };
+        self.give_types(&mut prepared).await?;
         self.hold(prepared.bytes())?;
         self.statements.insert(name, Arc::new(prepared));
         Ok(())

@@ -101,7 +101,7 @@ fn each_parameter(factor: &mut TableFactor, act: &mut dyn FnMut(Parameter<'_>)) 
         let kind = match (function.as_str(), position) {
             ("state_at", 0) => timestamp_type(),
             ("state_at" | "latest", _) => DataType::Utf8,
-            _ => parameter_type(&function, position).unwrap_or(DataType::Int64),
+            _ => parameter_type(&function, position).or_else(|| type_of_cast(expr)).unwrap_or(DataType::Int64),
         };
         let within = match placeholder_of(expr) {
             Some(number) => {
@@ -189,6 +189,15 @@ fn is_interval(expr: &Expr) -> bool {
             is_interval(left) || is_interval(right)
         }
         _ => false,
+    }
+}
+
+/// Returns the type of an expression that is a cast.
+fn type_of_cast(expr: &Expr) -> Option<DataType> {
+    match expr {
+        Expr::Cast { data_type, .. } => cast_type(data_type),
+        Expr::Nested(inner) => type_of_cast(inner),
+        _ => None,
     }
 }
 

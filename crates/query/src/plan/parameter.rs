@@ -17,7 +17,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions::float::scalar_with_one_nan;
 use crate::plan::array;
 use crate::sql::constant;
-use crate::sql::value::{cast_time, check_float};
+use crate::sql::value::{cast_time, check_float, interval_text};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
 use crate::wire::encode::elements_of_type;
@@ -138,7 +138,7 @@ pub(crate) fn cast_given(
     }
     let differs = |(at, oid): (usize, &u32)| {
         let wire = Type::from_oid(*oid)?;
-        let inferred = inferred.get(at)?.as_ref().map(|kind| wire_type(Some(kind)));
+        let inferred = inferred.get(at).and_then(Option::as_ref).map(|kind| wire_type(Some(kind)));
         let width = |wire: &Type| [Type::INT2, Type::INT4, Type::INT8].iter().position(|kind| kind == wire);
         let fits = inferred.as_ref().is_some_and(|inferred| match (width(&wire), width(inferred)) {
             (Some(given), Some(inferred)) => given <= inferred,
@@ -400,7 +400,7 @@ fn decode_text(number: usize, bytes: &[u8], wire: &Type) -> Result<ScalarValue, 
         Type::TIMESTAMPTZ => cast_time(&ScalarValue::from(trimmed), &timestamp_type())?,
         Type::TIMESTAMP => cast_time(&ScalarValue::from(trimmed), &DataType::Timestamp(TimeUnit::Microsecond, None))?,
         Type::DATE => ScalarValue::from(trimmed).cast_to(&DataType::Date32)?,
-        Type::INTERVAL => ScalarValue::from(trimmed)
+        Type::INTERVAL => ScalarValue::from(interval_text(trimmed).as_ref())
             .cast_to(&DataType::Interval(IntervalUnit::MonthDayNano))
             .map_err(|_| invalid("interval"))?,
         _ => ScalarValue::from(text),

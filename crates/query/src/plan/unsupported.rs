@@ -54,7 +54,48 @@ pub(crate) fn check_statement(statement: &mut Statement) -> Result<(), QueryErro
             ControlFlow::Continue(())
         }
     }
+    read_explain_options(statement)?;
     walk(statement, &mut Operations)
+}
+
+/// Options of EXPLAIN that change nothing here.
+const EXPLAIN_OPTIONS: [&str; 8] =
+    ["costs", "settings", "generic_plan", "buffers", "wal", "timing", "summary", "memory"];
+
+/// Reads the options in brackets behind EXPLAIN.
+///
+/// # Errors
+/// If there is no such option, or it is not supported.
+fn read_explain_options(statement: &mut Statement) -> Result<(), QueryError> {
+    let Statement::Explain { analyze, verbose, options, .. } = statement else { return Ok(()) };
+    for option in options.take().into_iter().flatten() {
+        let name = option.name.value.to_lowercase();
+        let value =
+            option.arg.map_or_else(|| "true".to_owned(), |value| value.to_string().trim_matches('\'').to_lowercase());
+        let is_on = match value.as_str() {
+            "true" | "on" | "1" => true,
+            "false" | "off" | "0" => false,
+            "text" if name == "format" => continue,
+            _ if name == "format" => {
+                let text = format!("EXPLAIN with FORMAT {value} is not supported");
+                return Err(QueryError::new(sqlstate::FEATURE_NOT_SUPPORTED, text));
+            }
+            _ => {
+                let text = format!("EXPLAIN option {name} is true or false, not {value}");
+                return Err(QueryError::new(sqlstate::SYNTAX_ERROR, text));
+            }
+        };
+        match name.as_str() {
+            "analyze" => *analyze = is_on,
+            "verbose" => *verbose = is_on,
+            _ if EXPLAIN_OPTIONS.contains(&name.as_str()) => {}
+            _ => {
+                let text = format!("unrecognized EXPLAIN option \"{name}\"");
+                return Err(QueryError::new(sqlstate::SYNTAX_ERROR, text));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reports whether a join merges columns of which the left one may be missing.

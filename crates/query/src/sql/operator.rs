@@ -1,5 +1,6 @@
 //! Operators and functions of PostgreSQL that the planner does not have, or has with another meaning, written in its terms.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -9,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::{QueryError, sqlstate};
+use crate::sql::value::interval_text;
 use crate::sql::walk::{Step, Visitor, walk};
 
 /// Name of the function of an interval and a number, which no statement can call.
@@ -137,29 +139,12 @@ impl Visitor for Operators {
     }
 }
 
-/// Writes a time of day in the text of an interval, such as `1 day 02:03:04`, in words.
+/// Writes what the planner does not read in the text of an interval in words.
 fn read_clock(text: &mut Expr) {
     let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = text else { return };
-    let words: Vec<String> =
-        text.split_whitespace().map(|word| clock(word).unwrap_or_else(|| word.to_owned())).collect();
-    if text.contains(':') {
-        *text = words.join(" ");
+    if let Cow::Owned(words) = interval_text(text) {
+        *text = words;
     }
-}
-
-/// Returns a time of day in words, each with its sign.
-fn clock(word: &str) -> Option<String> {
-    let (sign, digits) = match word.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", word.strip_prefix('+').unwrap_or(word)),
-    };
-    let mut parts = digits.split(':');
-    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next().unwrap_or("0"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
-    let all = [hours, minutes, whole, fraction];
-    let is_clock = parts.next().is_none() && all.into_iter().all(is_number);
-    is_clock.then(|| format!("{sign}{hours} hours {sign}{minutes} minutes {sign}{seconds} seconds"))
 }
 
 impl Operators {
@@ -169,6 +154,12 @@ impl Operators {
         let name = ident.value.to_lowercase();
         if let Some((_, other)) = NAMES.iter().find(|(known, _)| *known == name) {
             *ident = Ident::new(*other);
+        }
+        if ["time_bucket", "date_bin"].contains(&name.as_str())
+            && let FunctionArguments::List(list) = &mut function.args
+            && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(width))) = list.args.first_mut()
+        {
+            read_clock(width);
         }
         if name == "time_bucket" {
             monday(function);

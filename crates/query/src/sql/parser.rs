@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use datafusion::sql::sqlparser::ast::{
-    Array, Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, Value,
+    Array, BinaryOperator, Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
 };
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser as SqlParser;
 use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer, TokenizerError};
@@ -270,6 +271,10 @@ impl Visitor for Quoted {
     }
 
     fn expr(&mut self, expr: &mut Expr) -> Step {
+        if let Some(compared) = compared_with_rows(expr) {
+            *expr = compared;
+            return ControlFlow::Continue(());
+        }
         let (Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }) = expr else { return ControlFlow::Continue(()) };
         while let Expr::Nested(inner) = right.as_mut()
             && matches!(inner.as_ref(), Expr::Nested(_) | Expr::Value(_))
@@ -291,4 +296,28 @@ impl Visitor for Quoted {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Returns a comparison with any or all rows of a subquery as IN or NOT IN. Another one gets a subquery whose columns have a
+/// table of their own: otherwise they are taken for columns of the tables around it.
+fn compared_with_rows(expr: &mut Expr) -> Option<Expr> {
+    let (left, compare_op, right, all) = match expr {
+        Expr::AnyOp { left, compare_op, right, .. } => (left, &*compare_op, right, false),
+        Expr::AllOp { left, compare_op, right } => (left, &*compare_op, right, true),
+        _ => return None,
+    };
+    let Expr::Subquery(rows) = right.as_mut() else { return None };
+    if matches!((compare_op, all), (BinaryOperator::Eq, false) | (BinaryOperator::NotEq, true)) {
+        let expr = Box::new(std::mem::replace(left.as_mut(), Expr::Value(Value::Null.into())));
+        return Some(Expr::InSubquery { expr, subquery: rows.clone(), negated: all });
+    }
+    let around = SqlParser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM (SELECT 1) AS \"rows compared\"");
+    let mut around = around.and_then(|mut parser| parser.parse_query()).ok()?;
+    if let SetExpr::Select(select) = around.body.as_mut()
+        && let Some(TableFactor::Derived { subquery, .. }) = select.from.first_mut().map(|from| &mut from.relation)
+    {
+        std::mem::swap(subquery, rows);
+        *rows = around;
+    }
+    None
 }

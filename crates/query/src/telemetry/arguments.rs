@@ -13,7 +13,7 @@ use strongback_store::{
 
 use crate::error::{NAMES_COMPARED_MAX, QueryError, nearest, sqlstate};
 use crate::running::clock::statement_now_us;
-use crate::sql::value::cast_time;
+use crate::sql::value::{cast_time, interval_text};
 use crate::system::listed_functions::{name_of, names_of, required};
 use crate::table::column::timestamp_type;
 
@@ -117,9 +117,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Reports whether there is an argument.
+    /// Reports whether there is an argument. NULL leaves one out that may be left out.
     pub(crate) fn has(&self, at: usize) -> bool {
-        at < self.exprs.len()
+        let is_null = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if value.is_null());
+        self.exprs.get(at).is_some_and(|expr| at < required(self.usage) || !is_null(expr))
     }
 
     /// Returns a text.
@@ -220,7 +221,7 @@ impl<'a> Arguments<'a> {
                 if let Some(Ok(ns)) = text.strip_suffix("ns").map(|number| number.trim().parse()) {
                     return Ok(ns);
                 }
-                value.cast_to(&kind)
+                ScalarValue::from(interval_text(text).as_ref()).cast_to(&kind)
             }
             _ => return Err(self.wrong(at, expected)),
         };
@@ -256,17 +257,26 @@ impl<'a> Arguments<'a> {
         if self.has(at) { self.step_ns(at) } else { Ok(u64::MAX) }
     }
 
-    /// Returns the channels that match a pattern, sorted by name.
+    /// Returns the channels that match any of some patterns with commas between them, sorted by name.
     ///
     /// # Errors
     /// Also if none matches, or too many.
     pub(crate) fn channels(&self, at: usize, numbers_only: bool) -> Result<Vec<ChosenChannel>, QueryError> {
-        let pattern = Pattern::parse(self.text(at)?)?;
-        let mut chosen = matching_channels(&self.store.view(), &pattern)?;
-        if chosen.is_empty() {
+        let parse = |text: &String| Ok(Pattern::parse(text.trim())?);
+        let patterns: Vec<Pattern> =
+            Pattern::split(self.text(at)?).iter().map(parse).collect::<Result<_, QueryError>>()?;
+        let view = self.store.view();
+        let mut chosen = matching_channels(&view, &patterns)?;
+        for pattern in &patterns {
+            let matches_any = match patterns.as_slice() {
+                [_] => !chosen.is_empty(),
+                _ => !matching_channels(&view, std::slice::from_ref(pattern))?.is_empty(),
+            };
+            if matches_any {
+                continue;
+            }
             let message = format!("no channel matches {}", pattern.as_str());
             let error = QueryError::new(sqlstate::UNDEFINED_COLUMN, message);
-            let view = self.store.view();
             let all = view.catalog().streams.iter().flat_map(|stream| {
                 let channels = stream.layout.channels.iter();
                 channels.map(|channel| stream.key.channel_name(&channel.name))
@@ -280,7 +290,7 @@ impl<'a> Arguments<'a> {
         if numbers_only {
             chosen.retain(ChosenChannel::is_number);
             if chosen.is_empty() {
-                let message = format!("no channel of numbers matches {}", pattern.as_str());
+                let message = format!("no channel of numbers matches {}", self.text(at)?);
                 return Err(QueryError::new(sqlstate::DATATYPE_MISMATCH, message));
             }
         }
@@ -310,10 +320,10 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Returns the channels that match a pattern.
-pub(crate) fn matching_channels(view: &View, pattern: &Pattern) -> Result<Vec<ChosenChannel>, QueryError> {
+/// Returns the channels that match any of some patterns.
+pub(crate) fn matching_channels(view: &View, patterns: &[Pattern]) -> Result<Vec<ChosenChannel>, QueryError> {
     let mut found = Vec::new();
-    for (stream, channels) in matching_data(view.catalog(), std::slice::from_ref(pattern))? {
+    for (stream, channels) in matching_data(view.catalog(), patterns)? {
         for index in channels {
             let name = stream.key.channel_name(&stream.layout.channel(index).name);
             found.push(ChosenChannel { stream: stream.clone(), index, name });

@@ -225,7 +225,7 @@ impl Condition {
         let (mut channels, mut kinds) = (Vec::new(), Vec::new());
         for named in expression.channels() {
             let pattern = Pattern::parse(&named.name)?;
-            let found = matching_channels(view, &pattern)?;
+            let found = matching_channels(view, std::slice::from_ref(&pattern))?;
             if found.is_empty() {
                 let message = format!("condition of intervals: there is no channel {}", named.name);
                 return Err(QueryError::new(sqlstate::UNDEFINED_COLUMN, message));

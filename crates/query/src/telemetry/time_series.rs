@@ -42,6 +42,10 @@ impl TableFunctionImpl for SeriesFunction {
         let kind = match from.data_type() {
             DataType::Timestamp(_, None) | DataType::Date32 => DataType::Timestamp(TimeUnit::Microsecond, None),
             DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+            // A text, or a parameter without a value yet.
+            DataType::Null | DataType::Utf8 if matches!(step.data_type(), DataType::Interval(_)) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
+            }
             _ => return self.of_others.call_with_args(args),
         };
         let series = Series::of(from, to, step, &kind).map_err(QueryError::into_datafusion)?;

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use strongback_query::{EventOrigin, EventRow, MarkRow, Quality};
 use strongback_sources::Sink;
+use strongback_store::Pattern;
 
 use super::answer::{self, Failure, JsonBody, JsonList, Parameters};
 use super::notes::TimeText;
-use super::reading::{pattern_texts, patterns, range};
+use super::reading::{patterns, range};
 use crate::instant;
 use crate::marks::cards::{MarkCard, in_words};
 use crate::marks::log::{self, MarkError, MarkRows, Statement};
@@ -91,7 +92,7 @@ pub(super) async fn add(
     let now = now_ns();
     let channels = match std::mem::replace(&mut new.channels, ChannelsText::List(Vec::new())) {
         ChannelsText::List(patterns) => patterns,
-        ChannelsText::Text(text) => pattern_texts(&text),
+        ChannelsText::Text(text) => Pattern::split(&text),
     };
     let statement = new.statement(now)?;
     let marking = server.clone();

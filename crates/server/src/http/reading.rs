@@ -54,34 +54,7 @@ pub(super) fn mark_use(text: Option<&str>) -> Result<MarkUse, Failure> {
 /// Parses patterns separated by commas.
 pub fn patterns(text: &str) -> Result<Vec<Pattern>, Failure> {
     let parse = |text: &String| Pattern::parse(text).map_err(|error| Failure::bad_request(error.to_string()));
-    pattern_texts(text).iter().map(parse).collect()
-}
-
-/// Splits a list of patterns at its commas. Commas inside braces belong to a pattern, and so do braces and commas in a
-/// quoted tag.
-pub(super) fn pattern_texts(text: &str) -> Vec<String> {
-    let mut parts = Vec::new();
-    let (mut start, mut depth, mut escaped) = (0, 0usize, false);
-    let (mut quoted, mut before) = (false, 0);
-    for (i, byte) in text.bytes().enumerate() {
-        let literal = std::mem::replace(&mut escaped, false);
-        match byte {
-            _ if literal => {}
-            b'\\' => escaped = true,
-            b'"' if quoted || depth > 0 && matches!(before, b'{' | b',' | b'=') => quoted = !quoted,
-            _ if quoted => {}
-            b'{' => depth += 1,
-            b'}' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                parts.push(text[start..i].to_owned());
-                start = i + 1;
-            }
-            _ => {}
-        }
-        before = byte;
-    }
-    parts.push(text[start..].to_owned());
-    parts
+    Pattern::split(text).iter().map(parse).collect()
 }
 
 /// Parses the parameter `at`. Returns `None` for the current time.
@@ -254,6 +227,6 @@ mod tests {
         assert_eq!(texts("a\\,b"), ["a\\,b"]);
         assert!(patterns("a,,b").is_err());
         let quoted = ["a.b{k=\"x},\\\"y\",l=1}", "c{m=n\"},\"d\""];
-        assert_eq!(pattern_texts(&quoted.join(",")), ["a.b{k=\"x},\\\"y\",l=1}", "c{m=n\"}", "\"d\""]);
+        assert_eq!(Pattern::split(&quoted.join(",")), ["a.b{k=\"x},\\\"y\",l=1}", "c{m=n\"}", "\"d\""]);
     }
 }

@@ -9,9 +9,10 @@ use serde::Deserialize;
 use serde_json::json;
 use strongback_query::{EventOrigin, EventRow};
 use strongback_sources::{Sink, instant};
+use strongback_store::Pattern;
 
 use super::answer::{self, Failure, JsonBody, Parameters};
-use super::reading::pattern_texts;
+
 use crate::process::clock::now_ns;
 use crate::runs::cards::{cards, in_words, not_released};
 use crate::runs::clock::{RunState, RunStep};
@@ -80,7 +81,7 @@ pub(super) async fn step(
     JsonBody(request): JsonBody<StepRequest>,
 ) -> Result<Response, Failure> {
     let at = only("at", query.at, request.at)?;
-    let channels = only("channels", query.channels.as_deref().map(pattern_texts), request.channels)?;
+    let channels = only("channels", query.channels.as_deref().map(Pattern::split), request.channels)?;
     let now = now_ns();
     let step = match word.as_str() {
         "start" => RunStep::Start,
