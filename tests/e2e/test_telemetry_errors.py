@@ -159,6 +159,8 @@ NULLS = {
     "correlation": ["'t.f'", "'t.i'", str(BEGIN), str(BEGIN + 1_000), "100", "0"],
     "spectrum": ["'t.f'", str(BEGIN), str(BEGIN + 1_000), "100", "4"],
 }
+# Number of arguments that cannot be left out, where some can.
+REQUIRED = {"resample": 5, "resample_runs": 6, "asof": 4, "summary": 3, "histogram": 4, "spectrum": 4}
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +203,7 @@ def test_what_is_wrong_is_said(server: Server, name: str) -> None:
 def test_null_is_no_argument(server: Server, function: str) -> None:
     with server.connect() as connection:
         connection.execute(f"select * from {function}({', '.join(NULLS[function])})").fetchall()
-    for place in range(len(NULLS[function])):
+    for place in range(REQUIRED.get(function, len(NULLS[function]))):
         for null in ("null", "null::text"):
             arguments = list(NULLS[function])
             arguments[place] = null
@@ -210,6 +212,19 @@ def test_null_is_no_argument(server: Server, function: str) -> None:
                 f"{function} {place}: {error.sqlstate} {error}"
             )
             assert re_null(str(error)), f"{function}, argument {place + 1}: {error}"
+
+
+@pytest.mark.parametrize("function", REQUIRED)
+def test_null_leaves_an_argument_out(server: Server, function: str) -> None:
+    required, optional = NULLS[function][: REQUIRED[function]], NULLS[function][REQUIRED[function] :]
+    with server.connect() as connection:
+        call = f"select * from {function}({', '.join(required)})"
+        rows = connection.execute(call).fetchall()
+        nulls = ", ".join(["null"] * len(optional))
+        assert connection.execute(f"{call[:-1]}, {nulls})").fetchall() == rows
+    if function == "histogram":
+        for pair in ("null, 1", "0, null"):
+            assert "both" in str(refused(server, f"histogram({', '.join(required)}, {pair})"))
 
 
 def re_null(text: str) -> bool:

@@ -29,8 +29,8 @@ pub(crate) fn histogram(arguments: &Arguments<'_>) -> Call {
         let (channels, span) = (Arc::new(arguments.channels(0, true)?), arguments.span(1)?);
         let bins = arguments.integer(3, 1..=BINS_MAX)? as usize;
         let range = match (arguments.has(4), arguments.has(5)) {
-            (false, _) => None,
-            (true, false) => return Err(invalid("histogram takes both low and high, or neither")),
+            (false, false) => None,
+            (true, false) | (false, true) => return Err(invalid("histogram takes both low and high, or neither")),
             (true, true) => Some((arguments.number(4)?, arguments.number(5)?)),
         };
         if range.is_some_and(|(low, high)| low >= high) {
