@@ -40,9 +40,9 @@ pub(crate) enum OperatorFunction {
     RoundEven,
     /// `like_escape(pattern, escape)`: the pattern with `\` in the place of another escape character.
     LikeEscape,
-    /// `time of seconds(number)`: the time so many seconds after 1970, rounded to a microsecond.
+    /// `time of seconds(number)`: a Unix time in seconds as a `timestamptz`, rounded to microseconds.
     TimeOfSeconds,
-    /// `interval format(interval, patterns)`: an interval in words, as `to_char(interval, text)` of PostgreSQL.
+    /// `interval format(interval, patterns)`: an interval as text, as by `to_char(interval, text)` of PostgreSQL.
     IntervalFormat,
 }
 
