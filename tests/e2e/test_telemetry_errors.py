@@ -225,6 +225,12 @@ def test_null_leaves_an_argument_out(server: Server, function: str) -> None:
     if function == "histogram":
         for pair in ("null, 1", "0, null"):
             assert "both" in str(refused(server, f"histogram({', '.join(required)}, {pair})"))
+        assert "both" in str(refused(server, f"histogram({', '.join(required)}, 0)"))
+        for bounds in ("0, %s", "%s, 1"):
+            call = f"histogram({', '.join(required)}, {bounds})"
+            with server.connect() as connection:
+                assert connection.execute(f"select * from {call}", [0.5]).fetchall()
+            assert "both" in str(refused(server, call, None))
 
 
 def re_null(text: str) -> bool:

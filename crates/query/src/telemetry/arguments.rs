@@ -119,8 +119,12 @@ impl<'a> Arguments<'a> {
 
     /// Reports whether there is an argument. NULL leaves one out that may be left out.
     pub(crate) fn has(&self, at: usize) -> bool {
-        let is_null = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if value.is_null());
-        self.exprs.get(at).is_some_and(|expr| at < required(self.usage) || !is_null(expr))
+        at < self.exprs.len() && (at < required(self.usage) || !self.is_null(at))
+    }
+
+    /// Reports whether an argument is there and NULL, as a parameter is while a statement is only described.
+    pub(crate) fn is_null(&self, at: usize) -> bool {
+        matches!(self.exprs.get(at), Some(Expr::Literal(value, _)) if value.is_null())
     }
 
     /// Returns a text.

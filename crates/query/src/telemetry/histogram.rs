@@ -7,7 +7,7 @@ use datafusion::arrow::array::{Float64Array, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use strongback_store::SampleRuns;
 
-use crate::error::QueryError;
+use crate::error::{QueryError, sqlstate};
 use crate::system::tables::{int8, text};
 use crate::telemetry::arguments::{Arguments, ChosenChannel, invalid};
 use crate::telemetry::number::between;
@@ -30,7 +30,11 @@ pub(crate) fn histogram(arguments: &Arguments<'_>) -> Call {
         let bins = arguments.integer(3, 1..=BINS_MAX)? as usize;
         let range = match (arguments.has(4), arguments.has(5)) {
             (false, false) => None,
-            (true, false) | (false, true) => return Err(invalid("histogram takes both low and high, or neither")),
+            (true, false) | (false, true) => {
+                let error = invalid("histogram takes both low and high, or neither");
+                let is_null = arguments.is_null(4) || arguments.is_null(5);
+                return Err(if is_null { QueryError { sqlstate: sqlstate::NULL_NOT_ALLOWED, ..error } } else { error });
+            }
             (true, true) => Some((arguments.number(4)?, arguments.number(5)?)),
         };
         if range.is_some_and(|(low, high)| low >= high) {
