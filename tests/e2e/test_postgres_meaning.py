@@ -66,6 +66,8 @@ MEANT: list[tuple[str, list[tuple[Any, ...]]]] = [
         [(datetime.date(2024, month, day),) for month, day in ((1, 31), (2, 29), (3, 29), (4, 29))],
     ),
     ("select count(*) from generate_series(timestamptz '2024-01-01', timestamptz '2024-01-02', interval '1 s')", [(86_401,)]),
+    ("select n + 1 from generate_series(1, 2) n order by n", [(2,), (3,)]),
+    ("select \"N\".\"N\", generate_series from generate_series(1, 1) as \"N\", generate_series(3, 3)", [(1, 3)]),
     ("select count(*) from generate_series(timestamptz '2024-01-02', timestamptz '2024-01-01', interval '1 s')", [(0,)]),
     (
         "select g, count(n) from generate_series(timestamptz '2025-11-20 00:53:20+00', '2025-11-20 00:53:23+00', '1 s') s(g)"

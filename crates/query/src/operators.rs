@@ -12,6 +12,7 @@ pub(crate) mod narrow;
 pub(crate) mod selective;
 pub(crate) mod serial;
 pub(crate) mod sorted;
+pub(crate) mod sorts_kept;
 pub(crate) mod stored_order;
 pub(crate) mod subquery;
 pub(crate) mod totalled;

@@ -53,6 +53,7 @@ use crate::operators::membership::{CheckMemberships, DistinctMembers};
 use crate::operators::selective::SelectiveScan;
 use crate::operators::serial::SerialUnions;
 use crate::operators::sorted::SortedScan;
+use crate::operators::sorts_kept::{self, SortsKept};
 use crate::operators::stored_order::StoredOrder;
 use crate::operators::totalled::Totalled;
 use crate::plan::argument;
@@ -371,7 +372,14 @@ fn template(
     // The rule for filters takes columns of both sides of a join for those of one, by their names. The logical plan has
     // them where they belong already.
     let takes_part = |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| !rule.name().starts_with("FilterPushdown");
-    rules.extend(state.physical_optimizers().iter().filter(takes_part).cloned());
+    for rule in state.physical_optimizers().iter().filter(takes_part) {
+        let is_first =
+            rule.name() == sorts_kept::AFTER && rules.iter().all(|before| before.name() != sorts_kept::AFTER);
+        rules.push(rule.clone());
+        if is_first {
+            rules.push(Arc::new(SortsKept));
+        }
+    }
     rules.push(Arc::new(SortedScan));
     if options.by_statistics {
         rules.push(Arc::new(Totalled));

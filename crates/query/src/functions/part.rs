@@ -14,7 +14,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
 use super::constant_of;
-use super::time::timestamp_type;
+use super::time::{timestamp_type, with_days};
 use crate::error::{QueryError, sqlstate};
 
 /// A function that returns one field of a time or of an interval.
@@ -275,8 +275,10 @@ fn parts(part: Part, of: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
         DataType::Time64(_) => {
             of.as_primitive::<Time64NanosecondType>().iter().map(|time| time.map(interval)).collect()
         }
+        // The difference of two times has days.
         DataType::Duration(_) => {
-            of.as_primitive::<DurationNanosecondType>().iter().map(|length| length.map(interval)).collect()
+            let of_days = |ns: i64| part.of_interval(with_days(IntervalMonthDayNano::new(0, 0, ns)));
+            of.as_primitive::<DurationNanosecondType>().iter().map(|length| length.map(of_days)).collect()
         }
         _ => {
             let intervals = of.as_primitive::<IntervalMonthDayNanoType>().iter();

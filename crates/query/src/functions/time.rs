@@ -116,6 +116,12 @@ pub(crate) fn with_days(interval: IntervalMonthDayNano) -> IntervalMonthDayNano 
     IntervalMonthDayNano::new(interval.months, days, interval.nanoseconds % DAY_NS)
 }
 
+/// Returns the length of an interval with which PostgreSQL compares it, in nanoseconds: a month has 30 days.
+pub(crate) fn length_ns(interval: IntervalMonthDayNano) -> i64 {
+    let days = i64::from(interval.months) * 30 + i64::from(interval.days);
+    days.saturating_mul(DAY_NS).saturating_add(interval.nanoseconds)
+}
+
 /// Returns an interval by patterns of PostgreSQL, each part with its sign, as `to_char(interval, text)` does.
 ///
 /// # Errors

@@ -15,9 +15,11 @@ use pgwire::api::Type;
 
 use crate::error::{QueryError, sqlstate};
 use crate::functions::float::scalar_with_one_nan;
+use crate::functions::time::length_ns;
 use crate::plan::array;
 use crate::sql::constant;
-use crate::sql::value::{cast_time, check_float, interval_text};
+use crate::sql::interval::interval_text;
+use crate::sql::value::{cast_time, check_float};
 use crate::sql::walk::{Step, Visitor, walk};
 use crate::table::column::{UTC, timestamp_type};
 use crate::wire::encode::elements_of_type;
@@ -322,6 +324,13 @@ fn converted(value: ScalarValue, target: Option<&DataType>) -> Result<ScalarValu
         Some(kind) if value.data_type() == *kind => Ok(scalar_with_one_nan(value)),
         Some(kind) if kind.is_integer() || kind.is_decimal() => whole(value, kind),
         Some(kind) if kind.is_floating() => float(value, kind),
+        // Compared with a difference of times.
+        Some(kind @ DataType::Duration(_)) => match value {
+            ScalarValue::IntervalMonthDayNano(Some(interval)) => {
+                Ok(ScalarValue::DurationNanosecond(Some(length_ns(interval))).cast_to(kind)?)
+            }
+            value => Ok(value.cast_to(kind)?),
+        },
         Some(kind) => Ok(value.cast_to(kind)?),
         None => Ok(scalar_with_one_nan(value)),
     }

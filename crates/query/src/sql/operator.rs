@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::{QueryError, sqlstate};
-use crate::sql::value::interval_text;
+use crate::sql::interval::interval_text;
 use crate::sql::walk::{Step, Visitor, walk};
 
 /// Name of the function of an interval and a number, which no statement can call.

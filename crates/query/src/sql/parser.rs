@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use datafusion::sql::sqlparser::ast::{
-    Array, BinaryOperator, Expr, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor, Value,
+    Array, BinaryOperator, Expr, Ident, LimitClause, ObjectName, Offset, OffsetRows, Query, SelectItem, SetExpr,
+    Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator, Value,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -24,8 +25,12 @@ use crate::sql::catalogs;
 use crate::sql::dialect::BoundedDialect;
 use crate::sql::extent;
 use crate::sql::footprint::Footprint;
+use crate::sql::row;
 use crate::sql::signs;
 use crate::sql::walk::{Step, Visitor, walk};
+
+/// The table function whose one column PostgreSQL names after its alias.
+const SERIES: &str = "generate_series";
 
 /// Maximum text accepted, in bytes.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 20;
@@ -237,7 +242,7 @@ impl Visitor for WithoutAliases {
 }
 
 /// Takes texts for what PostgreSQL takes them: a number in quotes after LIMIT and OFFSET, and an array in brackets after
-/// `any` and `all`. `FETCH FIRST` becomes LIMIT.
+/// `any` and `all`. `FETCH FIRST` becomes LIMIT. The column of a series gets the name of the series.
 struct Quoted;
 
 impl Visitor for Quoted {
@@ -250,6 +255,9 @@ impl Visitor for Quoted {
                 value.value = Value::Number(text.trim().to_owned(), false);
             }
         };
+        for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+            keep_order(&mut table.query);
+        }
         if let Some(LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
             limit.iter_mut().for_each(number);
             offset.iter_mut().for_each(|offset| number(&mut offset.value));
@@ -270,8 +278,41 @@ impl Visitor for Quoted {
         ControlFlow::Continue(())
     }
 
+    fn table(&mut self, table: &mut TableFactor) -> Step {
+        if let TableFactor::Derived { subquery, lateral: false, .. } = table {
+            keep_order(subquery);
+        }
+        if let TableFactor::Table { name, alias, args: Some(_), .. } = table
+            && let [part] = name.0.as_slice()
+            && part.as_ident().is_some_and(|name| name.value.eq_ignore_ascii_case(SERIES))
+        {
+            let of_function = || TableAlias { explicit: true, name: Ident::new(SERIES), columns: Vec::new(), at: None };
+            let alias = alias.get_or_insert_with(of_function);
+            if alias.columns.is_empty() {
+                alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn expr(&mut self, expr: &mut Expr) -> Step {
         if let Some(compared) = compared_with_rows(expr) {
+            *expr = compared;
+            return ControlFlow::Continue(());
+        }
+        match row::written_out(expr) {
+            Ok(None) => {}
+            Ok(Some(written_out)) => *expr = written_out,
+            Err(error) => return ControlFlow::Break(error),
+        }
+        // Otherwise the sign is taken into the text of the interval, for its first part alone.
+        if let Expr::UnaryOp { op: UnaryOperator::Minus, expr: negated } = expr
+            && matches!(negated.as_ref(), Expr::Interval(_))
+        {
+            let interval = std::mem::replace(negated.as_mut(), Expr::Value(Value::Null.into()));
+            **negated = Expr::Nested(Box::new(interval));
+        }
+        if let Some(compared) = compared_with_all(expr) {
             *expr = compared;
             return ControlFlow::Continue(());
         }
@@ -296,6 +337,36 @@ impl Visitor for Quoted {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Gives a subquery that is ordered and has no limit `OFFSET 0`: the planner ignores an order without a limit, and in
+/// PostgreSQL the rows come in order.
+fn keep_order(subquery: &mut Query) {
+    if subquery.order_by.is_some() && subquery.limit_clause.is_none() && subquery.fetch.is_none() {
+        let value = Expr::Value(Value::Number("0".to_owned(), false).into());
+        let offset = Some(Offset { value, rows: OffsetRows::None });
+        subquery.limit_clause = Some(LimitClause::LimitOffset { limit: None, offset, limit_by: Vec::new() });
+    }
+}
+
+/// Returns `x < any (array)` as `not (x >= all (array))`, as only that is NULL where a NULL in the array decides.
+fn compared_with_all(expr: &mut Expr) -> Option<Expr> {
+    let Expr::AnyOp { left, compare_op, right, .. } = expr else { return None };
+    let opposite = match compare_op {
+        BinaryOperator::NotEq => BinaryOperator::Eq,
+        BinaryOperator::Lt => BinaryOperator::GtEq,
+        BinaryOperator::LtEq => BinaryOperator::Gt,
+        BinaryOperator::Gt => BinaryOperator::LtEq,
+        BinaryOperator::GtEq => BinaryOperator::Lt,
+        _ => return None,
+    };
+    if matches!(right.as_ref(), Expr::Subquery(_)) {
+        return None;
+    }
+    let null = || Box::new(Expr::Value(Value::Null.into()));
+    let (left, right) = (std::mem::replace(left, null()), std::mem::replace(right, null()));
+    let all = Expr::AllOp { left, compare_op: opposite, right };
+    Some(Expr::Nested(Box::new(Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(Expr::Nested(Box::new(all))) })))
 }
 
 /// Returns a comparison with any or all rows of a subquery as IN or NOT IN. Another one gets a subquery whose columns have a

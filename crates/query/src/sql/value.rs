@@ -234,40 +234,6 @@ impl Displacement {
     }
 }
 
-/// Returns the text of an interval with its time of day, such as `1 day 02:03:04`, and its numbers without a unit, which
-/// are seconds, in words.
-pub(crate) fn interval_text(text: &str) -> Cow<'_, str> {
-    let is_number = |word: &str| word.parse::<f64>().is_ok() && word.ends_with(|last: char| last.is_ascii_digit());
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let mut is_changed = false;
-    let mut in_words = Vec::with_capacity(words.len());
-    for (at, word) in words.iter().enumerate() {
-        let is_unit = |next: &&str| next.starts_with(|first: char| first.is_ascii_alphabetic());
-        let changed = match clock(word) {
-            None if is_number(word) && !words.get(at + 1).is_some_and(is_unit) => Some(format!("{word} seconds")),
-            changed => changed,
-        };
-        is_changed |= changed.is_some();
-        in_words.push(changed.map_or(Cow::Borrowed(*word), Cow::Owned));
-    }
-    if is_changed { Cow::Owned(in_words.join(" ")) } else { Cow::Borrowed(text) }
-}
-
-/// Returns a time of day in words, each with its sign.
-fn clock(word: &str) -> Option<String> {
-    let (sign, digits) = match word.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", word.strip_prefix('+').unwrap_or(word)),
-    };
-    let mut parts = digits.split(':');
-    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next().unwrap_or("0"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
-    let all = [hours, minutes, whole, fraction];
-    let is_clock = parts.next().is_none() && all.into_iter().all(is_number);
-    is_clock.then(|| format!("{sign}{hours} hours {sign}{minutes} minutes {sign}{seconds} seconds"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

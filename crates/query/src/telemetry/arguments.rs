@@ -13,7 +13,8 @@ use strongback_store::{
 
 use crate::error::{NAMES_COMPARED_MAX, QueryError, nearest, sqlstate};
 use crate::running::clock::statement_now_us;
-use crate::sql::value::{cast_time, interval_text};
+use crate::sql::interval::interval_text;
+use crate::sql::value::cast_time;
 use crate::system::listed_functions::{name_of, names_of, required};
 use crate::table::column::timestamp_type;
 

@@ -290,24 +290,47 @@ impl GridReader {
         GridReader { opening, schema, has_runs, rule, grids, grid: 0, next: 0, cursors: Vec::new() }
     }
 
-    /// Returns the rows that a step of a grid holds on average, of the stream that has most.
-    fn rows_per_step(&self, grid: &RunGrid) -> u64 {
-        let of_channel = |channel: &ChosenChannel| rows_within(&self.opening.view, channel, self.rule.step_ns);
-        grid.channels.iter().flatten().map(of_channel).max().unwrap_or(0)
+    /// Returns the rows that a step holds on average, from some instants on, of the stream that has most.
+    fn rows_per_step(&self, grid: &RunGrid, times: &[i64]) -> u64 {
+        let span = grid.span_of(times);
+        let of_channel = |channel: &ChosenChannel| rows_in(&self.opening.view, channel, &span);
+        let rows = grid.channels.iter().flatten().map(of_channel).max().unwrap_or(0);
+        rows.div_ceil(times.len().max(1) as u64)
     }
 }
 
-/// Returns the number of pieces of time to aggregate in one step, at least one, given the rows of a piece and the number
-/// of channels.
-pub(crate) fn pieces_at_a_time(rows: u64, channels: u64) -> u64 {
-    (ROWS_AT_A_TIME.min(CELLS_AT_A_TIME / channels.max(1)) / rows.max(1)).max(1)
+/// Returns how many of the next pieces of time to aggregate in one step, at least one and at most so many. `wanted` is the
+/// number of channels that are aggregated.
+pub(crate) fn pieces_at_a_time(
+    view: &View,
+    channels: &[&ChosenChannel],
+    wanted: u64,
+    (instants, next, most): (&Instants, u64, u64),
+) -> u64 {
+    let rows_max = ROWS_AT_A_TIME.min(CELLS_AT_A_TIME / wanted.max(1));
+    let rows = |count: u64| {
+        let span = instants.at(next)..instants.at(next + count);
+        channels.iter().map(|channel| rows_in(view, channel, &span)).max().unwrap_or(0)
+    };
+    let mut count = most;
+    while count > 1 && rows(count) > rows_max {
+        count /= 2;
+    }
+    count.max(1)
 }
 
 /// Returns the rows of a channel's stream in a span of this length, as far as they are spread evenly.
 pub(crate) fn rows_within(view: &View, channel: &ChosenChannel, length_ns: u64) -> u64 {
     let Some((first, last)) = view.time_range(channel.stream.id) else { return 0 };
     let share = length_ns as f64 / (last.abs_diff(first) as f64).max(1.0);
-    (view.next_row(channel.stream.id) as f64 * share) as u64
+    (view.next_row(channel.stream.id) as f64 * share.min(1.0)) as u64
+}
+
+/// Returns the rows of a channel's stream in a span, as far as they are spread evenly.
+pub(crate) fn rows_in(view: &View, channel: &ChosenChannel, span: &Range<i64>) -> u64 {
+    let Some((first, last)) = view.time_range(channel.stream.id) else { return 0 };
+    let (from, to) = (span.start.max(first), span.end.min(last.saturating_add(1)));
+    if from < to { rows_within(view, channel, to.abs_diff(from)) } else { 0 }
 }
 
 impl Reader for GridReader {
@@ -322,7 +345,8 @@ impl Reader for GridReader {
         let mut rows = (total - self.next).min(self.opening.batch_rows as u64);
         if !self.rule.method.is_at_instants() {
             let channels = self.opening.wanted.iter().filter(|wanted| **wanted).count() as u64;
-            rows = rows.min(pieces_at_a_time(self.rows_per_step(grid), channels));
+            let channels_of_grid: Vec<&ChosenChannel> = grid.channels.iter().flatten().collect();
+            rows = pieces_at_a_time(&self.opening.view, &channels_of_grid, channels, (&grid.instants, self.next, rows));
         }
         let times: Vec<i64> = (self.next..self.next + rows).map(|at| grid.instants.at(at)).collect();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
@@ -348,7 +372,7 @@ impl Reader for GridReader {
         match self.rule.method {
             method if method.is_at_instants() || method.is_over_time() => {
                 let cursors = wanted.iter().map(|(at, _)| self.cursors[*at].take()).collect();
-                let parts = lockstep::divide(&wanted, cursors, (&times, self.rows_per_step(grid)));
+                let parts = lockstep::divide(&wanted, cursors, (&times, self.rows_per_step(grid, &times)));
                 let mut arrays: Vec<Vec<ArrayRef>> = vec![Vec::new(); grid.channels.len()];
                 for (at, (array, cursor)) in on_threads(parts, Lockstep::read)?.into_iter().flatten() {
                     arrays[at].push(array);
@@ -385,7 +409,7 @@ impl GridReader {
         self.opening.check()?;
         let Some((_, column)) = columns.first() else { return Ok(Vec::new()) };
         let channels: Vec<ChannelIndex> = columns.iter().map(|(_, column)| column.channel.index).collect();
-        let is_long = self.rows_per_step(grid).saturating_mul(times.len() as u64) >= DIVIDED_ROWS_MIN;
+        let is_long = self.rows_per_step(grid, times).saturating_mul(times.len() as u64) >= DIVIDED_ROWS_MIN;
         let parts = if is_long { threads() } else { 1 };
         let parts = times.chunks(times.len().div_ceil(parts).max(1));
         let reduced = on_threads(parts, |times| {

@@ -11,7 +11,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::system::tables::{int8, micros, text};
 use crate::table::column::timestamp_type;
 use crate::telemetry::arguments::{Arguments, ChosenChannel};
-use crate::telemetry::grid::{integral, pieces_at_a_time, rows_within};
+use crate::telemetry::grid::{integral, pieces_at_a_time};
 use crate::telemetry::number::{Instants, number_of};
 use crate::telemetry::scan::{Call, Open, Opening, Reader, Step, schema};
 
@@ -83,10 +83,13 @@ impl Reader for SummaryReader {
         let pieces: Vec<Range<i64>> = (self.next..self.next + count).map(piece).collect();
         let (id, index) = (channel.stream.id, channel.index);
         let mut weights: Vec<Weight> = Vec::with_capacity(pieces.len());
-        let at_a_time = pieces_at_a_time(rows_within(&self.opening.view, channel, self.instants.step_ns), 1);
-        for some in pieces.chunks(usize::try_from(at_a_time).unwrap_or(usize::MAX)) {
+        while weights.len() < pieces.len() {
             self.opening.check()?;
-            let (Some(first), Some(last)) = (some.first(), some.last()) else { continue };
+            let (done, left) = (weights.len() as u64, (pieces.len() - weights.len()) as u64);
+            let next = (&self.instants, self.next + done, left);
+            let at_a_time = pieces_at_a_time(&self.opening.view, &[channel], 1, next) as usize;
+            let some = &pieces[weights.len()..weights.len() + at_a_time];
+            let (Some(first), Some(last)) = (some.first(), some.last()) else { break };
             let (time, width_ns) = (first.start..last.end, self.instants.step_ns);
             let some = WeighedPieces { time, width_ns, tolerance_ns: self.tolerance_ns };
             weights.extend(self.opening.view.weigh_pieces(id, index, some)?);

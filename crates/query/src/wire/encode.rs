@@ -4,7 +4,8 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType,
+    DurationSecondType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
@@ -20,6 +21,8 @@ use crate::table::column::{ColumnSource, FrameTime, TableColumn, floor_micros};
 
 /// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 pub(crate) const EPOCH_2000_US: i64 = 946_684_800_000_000;
+/// Microseconds of a day.
+const DAY_US: i64 = 86_400_000_000;
 /// Days from 1970 to 2000.
 pub(crate) const EPOCH_2000_DAYS: i32 = 10_957;
 
@@ -473,21 +476,33 @@ fn put_interval(out: &mut BytesMut, months: i32, days: i32, micros: i64, binary:
     }
     put_sized(out, |out| {
         let mut separator = "";
+        // After a negative part a positive one has its sign.
+        let mut sign = "";
         for (count, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
             if count != 0 {
                 let plural = if count == 1 { "" } else { "s" };
-                let _ = write!(out, "{separator}{count} {unit}{plural}");
+                let plus = if count > 0 { sign } else { "" };
+                let _ = write!(out, "{separator}{plus}{count} {unit}{plural}");
                 separator = " ";
+                sign = if count < 0 { "+" } else { "" };
             }
         }
         if micros != 0 || separator.is_empty() {
             out.put_slice(separator.as_bytes());
-            if micros < 0 {
-                out.put_u8(b'-');
-            }
+            out.put_slice(if micros < 0 { b"-" } else { sign.as_bytes() });
             write_time(out, i64::try_from(micros.unsigned_abs()).unwrap_or(i64::MAX));
         }
     });
+}
+
+/// Returns a duration in microseconds, rounded towards zero.
+fn duration_us(array: &ArrayRef, unit: TimeUnit, row: usize) -> i64 {
+    match unit {
+        TimeUnit::Second => array.as_primitive::<DurationSecondType>().value(row).saturating_mul(1_000_000),
+        TimeUnit::Millisecond => array.as_primitive::<DurationMillisecondType>().value(row).saturating_mul(1_000),
+        TimeUnit::Microsecond => array.as_primitive::<DurationMicrosecondType>().value(row),
+        TimeUnit::Nanosecond => array.as_primitive::<DurationNanosecondType>().value(row) / 1_000,
+    }
 }
 
 /// Writes a cell of an Arrow array.
@@ -555,6 +570,11 @@ pub(crate) fn put_arrow(
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let value = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
             put_interval(out, value.months, value.days, value.nanoseconds / 1_000, binary);
+        }
+        DataType::Duration(unit) => {
+            // The difference of two times, which has days and no months.
+            let length = duration_us(array, *unit, row);
+            put_interval(out, 0, (length / DAY_US) as i32, length % DAY_US, binary);
         }
         DataType::Dictionary(_, _) => {
             let dictionary = array.as_any_dictionary();
