@@ -1,0 +1,123 @@
+//! Frames on their way to a target.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use strongback_store::{Batch, ChannelIndex, Column, OptionalTimes, Stream, StreamId};
+
+/// Consecutive frames of one stream, as columns.
+#[derive(Clone, Debug)]
+pub struct StreamFrames {
+    /// Stream of the frames, with a layout that has all their channels.
+    pub stream: Arc<Stream>,
+    /// Channels, in the order of the batch's columns.
+    pub channels: Vec<ChannelIndex>,
+    /// Frames, at least one. Rows are consecutive.
+    pub batch: Batch,
+}
+
+impl StreamFrames {
+    /// Returns the id of the stream.
+    pub fn id(&self) -> StreamId {
+        self.stream.id
+    }
+
+    /// Returns the rows from the first to the one after the last.
+    pub fn rows(&self) -> Range<u64> {
+        match (self.batch.rows.first(), self.batch.rows.last()) {
+            (Some(first), Some(last)) => *first..last + 1,
+            _ => 0..0,
+        }
+    }
+
+    /// Returns the approximate size in memory, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.batch.len() * frame_bytes(self.channels.len()) + self.batch.varying_bytes()
+    }
+
+    fn split_at(self, frames: usize) -> (StreamFrames, StreamFrames) {
+        let (all, batch) = (self.batch.len(), &self.batch);
+        let part = |range: Range<usize>| {
+            let (stream, channels) = (self.stream.clone(), self.channels.clone());
+            StreamFrames { stream, channels, batch: slice(batch, range) }
+        };
+        (part(0..frames), part(frames..all))
+    }
+}
+
+/// Returns the approximate size of a frame in memory, in bytes, without texts and arrays.
+pub(crate) fn frame_bytes(channels: usize) -> usize {
+    48 + 9 * channels
+}
+
+/// Returns some frames of a batch.
+fn slice(batch: &Batch, range: Range<usize>) -> Batch {
+    let optional = |times: &OptionalTimes| OptionalTimes {
+        values: times.values[range.clone()].to_vec(),
+        valid: times.valid.as_ref().map(|valid| valid[range.clone()].to_vec()),
+    };
+    let column = |column: &Column| Column {
+        values: column.values.pick(range.clone()),
+        states: column.states.as_ref().map(|states| states[range.clone()].to_vec()),
+    };
+    Batch {
+        stream: batch.stream,
+        rows: batch.rows[range.clone()].to_vec(),
+        receive_time: batch.receive_time[range.clone()].to_vec(),
+        source_time: batch.source_time.as_ref().map(optional),
+        sequence: batch.sequence.as_ref().map(optional),
+        session: batch.session.as_ref().map(|session| session[range.clone()].to_vec()),
+        source_clock: batch.source_clock,
+        columns: batch.columns.iter().map(column).collect(),
+    }
+}
+
+/// Frames that a target takes at once. Those of one stream are in the order of their rows.
+#[derive(Clone, Debug, Default)]
+pub struct Delivery {
+    /// Frames by stream; a stream can come several times.
+    pub parts: Vec<StreamFrames>,
+}
+
+impl Delivery {
+    /// Returns the number of frames.
+    pub fn frames(&self) -> usize {
+        self.parts.iter().map(|part| part.batch.len()).sum()
+    }
+
+    /// Returns whether there are no frames.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Returns the approximate size in memory, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.parts.iter().map(StreamFrames::size_bytes).sum()
+    }
+
+    /// Returns the first and the second half. Both have frames if there are at least two.
+    pub(crate) fn halves(self) -> (Delivery, Delivery) {
+        let mut left = self.frames() / 2;
+        let (mut first, mut second) = (Delivery::default(), Delivery::default());
+        for part in self.parts {
+            let frames = part.batch.len();
+            match left {
+                0 => second.parts.push(part),
+                _ if left >= frames => first.parts.push(part),
+                _ => {
+                    let (before, after) = part.split_at(left);
+                    first.parts.push(before);
+                    second.parts.push(after);
+                }
+            }
+            left = left.saturating_sub(frames);
+        }
+        (first, second)
+    }
+
+    /// Returns the delivery without some streams.
+    pub(crate) fn without(mut self, streams: &[StreamId]) -> Delivery {
+        self.parts.retain(|part| !streams.contains(&part.id()));
+        self
+    }
+}

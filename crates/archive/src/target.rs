@@ -1,0 +1,56 @@
+//! The contract of a target.
+
+use std::collections::HashMap;
+
+use strongback_store::StreamId;
+
+use crate::delivery::Delivery;
+
+/// A system that frames are delivered to. It is used by one thread, which may block in its calls.
+pub trait Target: Send {
+    /// Connects, and returns the first row of each stream that is not durable there, if the target itself keeps
+    /// positions. Otherwise it must recognise frames that come again. Called before the first delivery, and again after
+    /// [`TargetError::Unavailable`] and [`TargetError::Moved`].
+    ///
+    /// # Errors
+    /// Returns an error if the target cannot be used now.
+    fn open(&mut self) -> Result<Option<HashMap<StreamId, u64>>, TargetError>;
+
+    /// Makes all frames of a delivery durable at the target, with tables and columns for them. Frames that are there
+    /// already stay as they are.
+    ///
+    /// # Errors
+    /// Returns an error if any frame may not be durable. Others may be.
+    fn deliver(&mut self, delivery: &Delivery) -> Result<Delivered, TargetError>;
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Values that the target cannot represent, and that are NULL there.
+    pub altered_values: u64,
+}
+
+/// Reason why frames are not delivered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// The target takes nothing now: it is not reachable, full, read-only, or rejects our credentials.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The target takes nothing of these streams now, for example because somebody changed their table.
+    #[error("{reason}")]
+    Streams {
+        /// Streams concerned.
+        streams: Vec<StreamId>,
+        /// Description.
+        reason: String,
+    },
+    /// The target rejects the content of at least one frame, and would always do so.
+    #[error("{0}")]
+    Rejected(String),
+    /// The positions that the target keeps are not those of this follower: another one has the same name.
+    #[error("{0}")]
+    Moved(String),
+}
