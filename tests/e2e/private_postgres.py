@@ -62,11 +62,22 @@ class PrivatePostgres:
             "--locale=C.UTF-8",
         ]
         subprocess.run(initdb, check=True, capture_output=True, timeout=TIMEOUT_S, cwd=self.folder, **self.as_user)
+        return self.start()
+
+    def start(self) -> PrivatePostgres:
+        """Starts the server, again after it was killed, and waits until it answers."""
+        data = self.folder / "data"
         command = [self.programs / "postgres", "-D", data, "-k", self.folder, "-F", "-c", "listen_addresses="]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **self.as_user)
         eventually("PostgreSQL", self._answers)
         return self
+
+    def kill(self) -> None:
+        """SIGKILL of the server, whose own processes end with it."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
 
     def __exit__(self, *_: object) -> None:
         assert self.process is not None

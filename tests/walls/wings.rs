@@ -48,7 +48,7 @@ const QUERY: [&str; 16] = [
     "flight",
 ];
 /// Those of the server.
-const SERVER: [&str; 17] = [
+const SERVER: [&str; 18] = [
     "text",
     "process",
     "reception",
@@ -59,6 +59,7 @@ const SERVER: [&str; 17] = [
     "sources",
     "alarms",
     "derived",
+    "archives",
     "playback",
     "config",
     "server",

@@ -80,6 +80,6 @@ pub use subscription::settings::{SUBSCRIBE_INTERVAL, SUBSCRIBE_LATENESS, Subscri
 pub use system::catalog::DATABASE;
 pub use system::state::{STALE_AFTER_NS, STALE_AFTER_PERIODS, StateRow, Status};
 pub use system::{
-    EventOrigin, EventRow, GapRow, MarkRow, MarkedSpan, NoSystemRows, Quality, RunRow, SourceCounters, SourceRow,
-    SystemRows,
+    EventOrigin, EventRow, FollowerRow, GapRow, MarkRow, MarkedSpan, NoSystemRows, Quality, RunRow, SourceCounters,
+    SourceRow, SystemRows,
 };

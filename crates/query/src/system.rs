@@ -133,6 +133,47 @@ pub struct RunRow {
     pub size_bytes: u64,
 }
 
+/// A row of `strongback.followers`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FollowerRow {
+    /// Name.
+    pub name: String,
+    /// Kind of the target.
+    pub target: String,
+    /// Address of the target, without secrets.
+    pub address: String,
+    /// Patterns of its channels.
+    pub channels: Vec<String>,
+    /// State: `starting`, `following`, `retrying`, `paused` or `stopped`.
+    pub state: String,
+    /// Age of the oldest frame that is not delivered, in seconds since it was received.
+    pub lag_s: f64,
+    /// Frames delivered per second.
+    pub frames_per_s: f64,
+    /// Counters since its start, in the order of [`FollowerRow::COUNTERS`].
+    pub counters: [u64; 10],
+    /// Newest error.
+    pub last_error: Option<String>,
+    /// When it occurred, in nanoseconds since 1970 UTC.
+    pub last_error_ns: Option<i64>,
+}
+
+impl FollowerRow {
+    /// Names of the counters.
+    pub const COUNTERS: [&str; 10] = [
+        "streams",
+        "delivered_frames",
+        "behind_frames",
+        "rejected_frames",
+        "skipped_frames",
+        "altered_values",
+        "sent_bytes",
+        "deliveries",
+        "failed_attempts",
+        "suspended_streams",
+    ];
+}
+
 /// Rows that the server knows beyond the store. Called from query threads for each query of these tables, so
 /// implementations must answer from memory without waiting.
 pub trait SystemRows: Send + Sync + 'static {
@@ -154,6 +195,11 @@ pub trait SystemRows: Send + Sync + 'static {
 
     /// Returns the runs, both with a clock and imported.
     fn runs(&self) -> Vec<RunRow> {
+        Vec::new()
+    }
+
+    /// Returns the followers.
+    fn followers(&self) -> Vec<FollowerRow> {
         Vec::new()
     }
 

@@ -1,5 +1,6 @@
 //! The command line: every command and flag once, with its help.
 
+mod archive;
 mod derived;
 pub(crate) mod mark;
 mod playback;
@@ -17,6 +18,7 @@ use strongback_sources::ads::layout::PLC_PORT;
 use crate::config::{self, Listen};
 use crate::instant;
 
+pub use archive::ArchiveCommand;
 pub use derived::{DerivedArgs, DerivedCommand};
 pub use mark::MarkCommand;
 pub use playback::{ControlWord, PlaybackArgs, PlaybackCommand};
@@ -106,6 +108,9 @@ pub enum Command {
     /// Replay an interval of stored data to many viewers: start, list, control, end
     #[command(subcommand)]
     Playback(PlaybackCommand),
+    /// List, pause and resume copies of stored data in other databases
+    #[command(subcommand)]
+    Archive(ArchiveCommand),
     /// List, set and remove derived channels of a running server; compute them for stored data
     #[command(subcommand, after_help = DERIVED_HELP)]
     Derived(DerivedCommand),

@@ -1,5 +1,6 @@
 //! One module for each command of the program, and the code that several of them share.
 
+pub mod archive;
 pub mod bench;
 pub mod check;
 pub mod client;

@@ -25,6 +25,7 @@ use strongback_store::StoreOptions;
 
 use crate::alarms::limits::rule::Rule;
 use crate::alarms::webhook::table::Receiver;
+use crate::archives::table::Archive;
 use crate::derived::definition::Definition;
 use crate::ingest::ChannelNote;
 use crate::ingest::retention::Retention;
@@ -71,6 +72,8 @@ pub struct Config {
     pub limit: Vec<Rule>,
     /// Receivers of alarms over HTTP.
     pub webhook: Vec<Receiver>,
+    /// Copies of stored data in other databases.
+    pub archive: Vec<Archive>,
     /// Derived channels, each after those it depends on.
     pub derived: Vec<Arc<Definition>>,
     /// Configured layout of the page.

@@ -12,6 +12,7 @@ mod derived;
 mod doctor;
 mod door;
 mod export;
+mod followers;
 mod guard;
 mod health;
 mod layouts;
@@ -123,6 +124,9 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/runs", get(runs::list))
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))
+        .route("/api/followers", get(followers::list))
+        .route("/api/followers/{name}/pause", post(followers::pause))
+        .route("/api/followers/{name}/resume", post(followers::resume))
         .route("/api/playbacks", get(playbacks::list).post(playbacks::start))
         .route("/api/playbacks/{id}", get(playbacks::state).post(playbacks::control).delete(playbacks::end))
         .route("/api/export", get(export::export))

@@ -37,6 +37,7 @@
 
 // From the lowest to the highest: each imports only those above it in this list (`tests/walls/wings.rs`).
 mod alarms;
+mod archives;
 pub mod cli;
 pub mod commands;
 mod config;

@@ -6,7 +6,7 @@ use clap::Parser;
 use strongback_server::cli::{AdsCommand, Cli, Command, SimulateCommand, SourcesCommand, arguments};
 use strongback_server::commands::outcome::{Outcome, end_quietly_on_closed_output, exit_code};
 use strongback_server::commands::{
-    bench, check, demo, derived, doctor, export, import, mark, playback, run, serve, store, symbols,
+    archive, bench, check, demo, derived, doctor, export, import, mark, playback, run, serve, store, symbols,
 };
 use strongback_server::logging;
 
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     exit_code(&match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Archive(command) => archive::run(&command),
         Command::Check(args) => check::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Export(args) => export::run(&args),

@@ -13,6 +13,7 @@ use strongback_sources::ilp::Ingress;
 use tokio::sync::{Semaphore, watch};
 
 use crate::alarms::limits::Limits;
+use crate::archives::Archives;
 use crate::config::Config;
 use crate::derived::Derived;
 use crate::ingest::Ingest;
@@ -49,6 +50,8 @@ pub struct Server {
     pub runs: Arc<RunLog>,
     /// Marks of stored values.
     pub marks: Arc<MarkLog>,
+    /// Followers.
+    pub archives: Arc<Archives>,
     /// Source registry.
     pub roster: Arc<Roster>,
     /// Limits and alarms.

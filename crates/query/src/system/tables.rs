@@ -1,10 +1,10 @@
-//! Tables of the schema `strongback`: channels, sources, gaps, events, runs, marks, segments.
+//! Tables of the schema `strongback`: channels, sources, gaps, events, runs, marks, followers, segments.
 
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
@@ -14,7 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use strongback_store::{Channel, Interpolation, Store, Stream};
 
-use crate::system::{SourceCounters, SystemRows, rows_read};
+use crate::system::{FollowerRow, SourceCounters, SystemRows, rows_read};
 use crate::table::column::{UTC, floor_micros, timestamp_type};
 use crate::table::filter::ALL_TIMES;
 use crate::table::planned;
@@ -28,17 +28,19 @@ pub(crate) enum SystemTableName {
     Events,
     Runs,
     Marks,
+    Followers,
     Segments,
 }
 
 /// All system tables.
-pub(crate) const SYSTEM_TABLES: [SystemTableName; 7] = [
+pub(crate) const SYSTEM_TABLES: [SystemTableName; 8] = [
     SystemTableName::Channels,
     SystemTableName::Sources,
     SystemTableName::Gaps,
     SystemTableName::Events,
     SystemTableName::Runs,
     SystemTableName::Marks,
+    SystemTableName::Followers,
     SystemTableName::Segments,
 ];
 
@@ -52,6 +54,7 @@ impl SystemTableName {
             SystemTableName::Events => "events",
             SystemTableName::Runs => "runs",
             SystemTableName::Marks => "marks",
+            SystemTableName::Followers => "followers",
             SystemTableName::Segments => "segments",
         }
     }
@@ -139,6 +142,13 @@ impl SystemTableName {
                 ("by", text.clone()),
                 ("reason", text),
             ],
+            SystemTableName::Followers => ["name", "target", "address", "channels", "state"]
+                .map(|name| (name, text.clone()))
+                .into_iter()
+                .chain([("lag_s", DataType::Float64), ("frames_per_s", DataType::Float64)])
+                .chain(FollowerRow::COUNTERS.map(|name| (name, int8.clone())))
+                .chain([("last_error", text), ("last_error_time", timestamp_type()), ("last_error_time_ns", int8)])
+                .collect(),
             SystemTableName::Segments => vec![
                 ("id", int8.clone()),
                 ("sealed", DataType::Boolean),
@@ -184,6 +194,7 @@ impl SystemTable {
             SystemTableName::Events => self.events(),
             SystemTableName::Runs => self.runs(),
             SystemTableName::Marks => self.marks(),
+            SystemTableName::Followers => self.followers(),
             SystemTableName::Segments => self.segments(),
         }
     }
@@ -295,6 +306,26 @@ impl SystemTable {
             text(rows.iter().map(|r| r.by.as_str())),
             text(rows.iter().map(|r| r.reason.as_str())),
         ]
+    }
+
+    fn followers(&self) -> Vec<ArrayRef> {
+        let rows = self.system.followers();
+        let mut columns = vec![
+            text(rows.iter().map(|r| r.name.as_str())),
+            text(rows.iter().map(|r| r.target.as_str())),
+            text(rows.iter().map(|r| r.address.as_str())),
+            text(rows.iter().map(|r| r.channels.join(","))),
+            text(rows.iter().map(|r| r.state.as_str())),
+            Arc::new(Float64Array::from_iter(rows.iter().map(|r| Some(r.lag_s)))),
+            Arc::new(Float64Array::from_iter(rows.iter().map(|r| Some(r.frames_per_s)))),
+        ];
+        columns.extend((0..FollowerRow::COUNTERS.len()).map(|at| count(rows.iter().map(|r| r.counters[at]))));
+        columns.extend([
+            Arc::new(StringArray::from_iter(rows.iter().map(|r| r.last_error.as_deref()))) as ArrayRef,
+            micros(rows.iter().map(|r| r.last_error_ns)),
+            int8(rows.iter().map(|r| r.last_error_ns)),
+        ]);
+        columns
     }
 
     fn segments(&self) -> Vec<ArrayRef> {

@@ -75,6 +75,10 @@ fn here(config: &Config) -> Vec<String> {
     }));
     // Prepared as at the start of the server, which reads the files that they name.
     wrong.extend(config.webhook.iter().filter_map(|receiver| Webhooks::new(vec![receiver.clone()], 0, 0).err()));
+    wrong.extend(config.archive.iter().filter_map(|archive| {
+        let why = archive.target(0).err()?;
+        Some(format!("archive {:?}: {why}", archive.name))
+    }));
     wrong
 }
 
@@ -158,9 +162,11 @@ mod tests {
         let text = "auth_token_file = \"/nowhere/token\"\n[[source]]\nname = \"fti\"\nkind = \"inetx\"\n\
                     listen = \"239.1.2.3:4440\"\ninterface = \"eth99\"\n\
                     [[webhook]]\nname = \"ops\"\nurl = \"http://ops.example\"\ntoken_file = \"/nowhere/ops\"\n\
+                    [[archive]]\nname = \"a\"\ntarget = \"postgres\"\nurl = \"postgresql://u@db/t\"\n\
+                    password_file = \"/nowhere/pw\"\n\
                     [[webhook]]\nname = \"duty\"\nurl = \"https://duty.example\"\nca_file = \"/nowhere/ca.pem\"\n";
         let wrong = here(&Config::parse(text, "x").unwrap());
-        assert_eq!(wrong.len(), 4, "{wrong:?}");
+        assert_eq!(wrong.len(), 5, "{wrong:?}");
         assert!(wrong[0].contains("auth_token_file = \"/nowhere/token\": cannot read the token"), "{wrong:?}");
         assert!(
             wrong[1].contains("eth99") && wrong[1].contains("its interfaces are") && wrong[1].contains("lo"),
@@ -168,5 +174,6 @@ mod tests {
         );
         assert!(wrong[2].contains("\"ops\": token_file: /nowhere/ops"), "{wrong:?}");
         assert!(wrong[3].contains("\"duty\": ca_file: /nowhere/ca.pem"), "{wrong:?}");
+        assert!(wrong[4].contains("archive \"a\": password_file: /nowhere/pw"), "{wrong:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use strongback_query::{
-    BulkSink, EventRow, FlightAuth, FlightOptions, GapRow, MarkRow, MarkedSpan, PgAuth, QueryOptions, RunRow,
-    SourceRow, SystemRows,
+    BulkSink, EventRow, FlightAuth, FlightOptions, FollowerRow, GapRow, MarkRow, MarkedSpan, PgAuth, QueryOptions,
+    RunRow, SourceRow, SystemRows,
 };
 use strongback_sources::ilp::tcp::Listener;
 use strongback_sources::ilp::{IlpConfig, Ingress};
@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::alarms::limits::Limits;
 use crate::alarms::webhook::Webhooks;
+use crate::archives::Archives;
 use crate::cli::ServeArgs;
 use crate::commands::outcome::Outcome;
 use crate::commands::settings;
@@ -166,6 +167,7 @@ struct ServerRows {
     roster: Arc<Roster>,
     runs: Arc<RunLog>,
     marks: Arc<MarkLog>,
+    archives: Arc<Archives>,
     ingest: Arc<Ingest>,
 }
 
@@ -192,6 +194,10 @@ impl SystemRows for ServerRows {
 
     fn marks(&self) -> Vec<Arc<MarkRow>> {
         self.marks.now().all().to_vec()
+    }
+
+    fn followers(&self) -> Vec<FollowerRow> {
+        self.archives.rows()
     }
 
     fn marked_spans(&self, stream: &Stream, channel: ChannelIndex, time: &Range<i64>) -> Vec<MarkedSpan> {
@@ -269,6 +275,7 @@ impl Running {
             tracing::error!(%error, "the marks cannot all be read");
         }
         let roster = Arc::new(Roster::default());
+        let archives = Arc::new(Archives::new(config.archive.clone(), ingest.dir()));
         let options = QueryOptions {
             memory_bytes: config.query.memory_mib << 20,
             connections_max: config.pg.max_connections,
@@ -281,6 +288,7 @@ impl Running {
             roster: roster.clone(),
             runs: runs.clone(),
             marks: marks.clone(),
+            archives: archives.clone(),
             ingest: ingest.clone(),
         });
         let query = Engine::start(ingest.clone(), rows, options).context("no threads for queries")?;
@@ -375,6 +383,7 @@ impl Running {
             ledger,
             runs,
             marks,
+            archives,
             roster,
             limits,
             derived,
@@ -430,12 +439,14 @@ impl Running {
             options: FlightOptions { auth: flight_auth, connections_max: server.config.flight.max_connections, sink },
             flight: flight_listener,
         };
+        server.archives.start(&server.ingest, &server.ledger);
         let serving = http::serve(http_listener, server.clone()).context("no thread for HTTP")?;
         let tasks = vec![
             tokio::spawn(pulse::beat(server.clone())),
             tokio::spawn(pulse::follow(server.clone())),
             tokio::spawn(pulse::look_at_own_clock(server.clone())),
             tokio::spawn(pulse::load_runs_again(server.clone())),
+            tokio::spawn(pulse::start_archives_again(server.clone())),
         ];
         let sql = tokio::spawn(sql.serve());
         let serving = tokio::spawn(serving);
@@ -550,6 +561,7 @@ impl Running {
         let (server, limits, judging) = (self.server.clone(), self.limits.take(), self.judging.clone());
         let closed = tokio::task::spawn_blocking(move || {
             server.playbacks.stop();
+            server.archives.stop();
             // The derived channels have ended by then, so no more values follow and the limits judge to the end.
             let limits = limits.into_iter().inspect(|_| _ = judging.send_replace(true));
             for thread in threads.into_iter().chain(limits) {

@@ -10,6 +10,7 @@ use super::Config;
 use super::file::{ChannelTable, ConfigFile, View};
 use crate::alarms::limits::rule;
 use crate::alarms::webhook::table as webhook;
+use crate::archives::table as archive;
 use crate::derived::definition;
 use crate::ingest::{ChannelNote, retention};
 
@@ -43,6 +44,7 @@ impl Config {
             channel: Vec::new(),
             limit: Vec::new(),
             webhook: Vec::new(),
+            archive: Vec::new(),
             derived: Vec::new(),
             view: file.view.clone(),
         }
@@ -63,6 +65,7 @@ impl ConfigFile {
             channel: notes(self.channel)?,
             limit: rule::compile(self.limit)?,
             webhook: webhook::compile(self.webhook)?,
+            archive: archive::compile(self.archive)?,
             derived: definition::compile(self.derived)?,
             ..settings
         };

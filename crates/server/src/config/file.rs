@@ -10,6 +10,7 @@ use strongback_store::StoreOptions;
 use super::listen::{Listen, listened_address};
 use crate::alarms::limits::rule::LimitTable;
 use crate::alarms::webhook::table::WebhookTable;
+use crate::archives::table::ArchiveTable;
 use crate::derived::definition::DerivedTable;
 use crate::ingest::retention::RetentionTable;
 
@@ -52,6 +53,8 @@ pub struct ConfigFile {
     pub limit: Vec<LimitTable>,
     /// Receivers of alarms over HTTP.
     pub webhook: Vec<WebhookTable>,
+    /// Copies of stored data in other databases.
+    pub archive: Vec<ArchiveTable>,
     /// Derived channels, computed from others.
     pub derived: Vec<DerivedTable>,
     /// Configured layout of the page.
@@ -78,6 +81,7 @@ impl Default for ConfigFile {
             channel: Vec::new(),
             limit: Vec::new(),
             webhook: Vec::new(),
+            archive: Vec::new(),
             derived: Vec::new(),
             view: None,
         }

@@ -43,7 +43,7 @@ fn the_examples_are_right_once_they_are_no_comments() {
     let text: String = text.lines().map(|line| code(line) + "\n").collect();
     let all = Config::parse(&text, "examples/strongback.toml").unwrap();
     assert_eq!((all.source.packets.len(), all.source.plcs.len(), all.ilp.source.len()), (1, 1, 1));
-    assert_eq!((all.webhook.len(), all.limit.len(), all.derived.len()), (1, 1, 1));
+    assert_eq!((all.webhook.len(), all.limit.len(), all.derived.len(), all.archive.len()), (1, 1, 1, 1));
     assert_eq!((all.retention.len(), all.channel.len()), (1, 1));
     assert_eq!((all.source.packets[0].streams.len(), all.source.plcs[0].groups.len()), (2, 1));
     assert!(all.view.is_some_and(|view| view.panels.len() == 1));
@@ -282,6 +282,19 @@ const WRONG: &[(&str, &str)] = &[
         "[[limit]]\nname = \"n\"\nchannels = [\"a.b\"]\nwatch = { low = 1 }\n\
          [[limit]]\nname = \"n\"\nchannels = [\"c.d\"]\nwatch = { low = 2 }",
         "6:1: limit.name: limit \"n\": two have this name",
+    ),
+    // Archives.
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"postgres\"\nurl = \"postgresql://u:secret@db/t\"",
+        "4:1: archive.url: archive \"a\": the password belongs into password_file",
+    ),
+    (
+        "[[archive]]\nname = \"a/b\"\ntarget = \"postgres\"\nurl = \"postgresql://u@db/t\"",
+        "2:1: archive.name: archive \"a/b\": it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"postgres\"\nurl = \"postgresql://u@db/t\"\nchannels = [\"a{b}\"]",
+        "5:13: archive.channels: archive \"a\": channel pattern \"a{b}\"",
     ),
     // Webhooks.
     ("[[webhook]]\nurl = \"ops\"", "2:1: webhook.url: it must begin with http:// or https:// and a host"),

@@ -10,10 +10,12 @@ use axum::response::{IntoResponse, Response};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Encoder, GaugeVec, IntCounterVec, IntGaugeVec, Opts, TextEncoder};
+use strongback_archive::State as FollowerState;
 use strongback_query::SourceCounters;
 
 use super::answer::Failure;
 use crate::alarms::webhook::WebhookCounters;
+use crate::archives::FollowerCard;
 use crate::process::connections::EndReason;
 use crate::process::memory;
 use crate::server::Server;
@@ -210,6 +212,28 @@ fn webhooks(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     Ok(())
 }
 
+/// Adds the metrics of followers.
+fn archives(all: &mut Families, server: &Server) -> prometheus::Result<()> {
+    type Get = fn(&FollowerCard) -> u64;
+    let figures: [(bool, &str, &str, Get); 9] = [
+        (true, "delivered_frames_total", "Frames that are durable at the target.", |c| c.status.delivered_frames),
+        (true, "sent_bytes_total", "Bytes sent.", |c| c.status.sent_bytes),
+        (true, "failed_attempts_total", "Attempts that failed.", |c| c.status.failed_attempts),
+        (true, "rejected_frames_total", "Frames that the target rejects.", |c| c.status.rejected_frames),
+        (true, "skipped_frames_total", "Frames no longer stored when their turn came.", |c| c.status.skipped_frames),
+        (true, "altered_values_total", "Values that the target cannot represent.", |c| c.status.altered_values),
+        (false, "behind_frames", "Committed frames that are not delivered.", |c| c.status.behind_frames),
+        (false, "lag_ms", "Age of the oldest frame that is not delivered.", |c| (c.lag_s * 1e3) as u64),
+        (false, "failing", "1 if the last attempt failed.", |c| u64::from(c.status.state == FollowerState::Retrying)),
+    ];
+    let cards = server.archives.cards();
+    for (rises, name, help, get) in figures {
+        let values = cards.iter().map(|card| (vec![card.name.clone()], get(card)));
+        all.add(rises, &format!("strongback_archive_{name}"), help, &["archive"], values)?;
+    }
+    Ok(())
+}
+
 /// Adds the metrics of HTTP connections and of the memory held for clients.
 fn clients(all: &mut Families, server: &Server) -> prometheus::Result<()> {
     all.gauge("strongback_http_connections", "Connections of HTTP, live clients among them.", {
@@ -290,6 +314,7 @@ fn gather(server: &Server) -> prometheus::Result<Vec<MetricFamily>> {
     source_clocks(&mut all, server)?;
     limits(&mut all, server)?;
     webhooks(&mut all, server)?;
+    archives(&mut all, server)?;
     derived(&mut all, server)?;
     all.counter("strongback_gaps_total", "Gaps found since start.", server.ledger.gaps_found())?;
     all.counter(

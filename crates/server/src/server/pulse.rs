@@ -127,6 +127,19 @@ pub async fn load_runs_again(server: Arc<Server>) {
     }
 }
 
+/// Starts the followers again whenever the store was reopened.
+pub async fn start_archives_again(server: Arc<Server>) {
+    let mut reopened = server.ingest.reopened();
+    while !server.archives.is_empty() && reopened.changed().await.is_ok() {
+        let starting = server.clone();
+        if let Err(error) =
+            server.recorders.spawn(move || starting.archives.start(&starting.ingest, &starting.ledger)).await
+        {
+            tracing::error!(%error, "the archives could not be started again");
+        }
+    }
+}
+
 /// Records the notes of sources as events.
 async fn note(server: &Arc<Server>) {
     let noting = server.clone();

@@ -1,0 +1,344 @@
+//! Followers: copies of stored frames in other databases, as `[[archive]]` describes them.
+//!
+//! A follower reads committed frames on its own thread, so a slow or dead target delays nobody. Its positions are in
+//! the folder `followers` beside the store. When the store is reopened after a disk failure, followers are started again
+//! with the new one.
+
+pub mod table;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use strongback_archive::postgres::{Postgres, PostgresOptions};
+use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
+use strongback_query::{EventOrigin, EventRow, FollowerRow};
+use strongback_store::Store;
+
+use crate::ingest::Ingest;
+use crate::process::clock::now_ns;
+use crate::sources::ledger::Ledger;
+
+use table::{Archive, TargetSettings};
+
+/// Folder of the followers' files, beside the store.
+const FOLDER: &str = "followers";
+/// Approximate max size of a delivery in memory, in bytes.
+const DELIVERY_BYTES: usize = 16 << 20;
+/// Max time that a stop waits for deliveries under way.
+const STOP: Duration = Duration::from_secs(5);
+/// Max size of a file with a password, in bytes.
+const PASSWORD_MAX: u64 = 64 << 10;
+/// Max bytes of an event.
+const TEXT_MAX: usize = 500;
+
+/// All followers.
+#[derive(Debug)]
+pub struct Archives {
+    folder: PathBuf,
+    all: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    archive: Archive,
+    running: Mutex<Running>,
+}
+
+/// A follower, or the reason why there is none.
+#[derive(Debug, Default)]
+struct Running {
+    follower: Option<Follower>,
+    error: Option<String>,
+    is_paused: bool,
+}
+
+/// A follower for `/api/followers`.
+#[derive(Clone, Debug, Serialize)]
+pub struct FollowerCard {
+    /// Name.
+    pub name: String,
+    /// Kind of the target.
+    pub target: &'static str,
+    /// Address of the target, without secrets.
+    pub address: String,
+    /// Patterns of its channels.
+    pub channels: Vec<String>,
+    /// Age of the oldest frame that is not delivered, in seconds since it was received; 0 if all are.
+    pub lag_s: f64,
+    /// State and counters.
+    #[serde(flatten)]
+    pub status: Status,
+}
+
+impl Archives {
+    /// Prepares the followers. Nothing runs before [`Archives::start`].
+    pub fn new(archives: Vec<Archive>, data_dir: &Path) -> Archives {
+        let folder = data_dir.join(FOLDER);
+        let entry = |archive: Archive| {
+            let is_paused = paused_file(&folder, &archive.name).exists();
+            Entry { archive, running: Mutex::new(Running { is_paused, ..Running::default() }) }
+        };
+        Archives { all: archives.into_iter().map(entry).collect(), folder }
+    }
+
+    /// Starts all followers, or starts them again with a store that was reopened. One that cannot be started is
+    /// reported, and the others run.
+    pub fn start(&self, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) {
+        if self.all.is_empty() {
+            return;
+        }
+        if let Err(error) = fs::create_dir_all(&self.folder) {
+            tracing::error!("{}: {error}", self.folder.display());
+        }
+        for entry in &self.all {
+            let mut running = entry.running.lock();
+            if let Some(follower) = &mut running.follower {
+                follower.stop(STOP);
+            }
+            running.follower = None;
+            let started = entry.archive.start(&ingest.store(), &self.folder, running.is_paused, ingest, ledger);
+            running.error = match started {
+                Ok(follower) => {
+                    running.follower = Some(follower);
+                    None
+                }
+                Err(why) => {
+                    tell(ingest, ledger, "warning", format!("archive {:?} does not run: {why}", entry.archive.name));
+                    Some(why)
+                }
+            };
+        }
+    }
+
+    /// Stops all followers. Each ends after the delivery under way, or is left behind if its target does not answer.
+    pub fn stop(&self) {
+        let mut running: Vec<_> = self.all.iter().map(|entry| entry.running.lock()).collect();
+        let followers = || running.iter().filter_map(|running| running.follower.as_ref());
+        followers().for_each(Follower::request_stop);
+        for running in &mut running {
+            if let Some(follower) = &mut running.follower {
+                follower.stop(STOP);
+            }
+        }
+    }
+
+    /// Returns whether there are no followers.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Returns all followers.
+    pub fn cards(&self) -> Vec<FollowerCard> {
+        let now = now_ns();
+        self.all.iter().map(|entry| entry.card(now)).collect()
+    }
+
+    /// Returns all followers as rows of `strongback.followers`.
+    pub fn rows(&self) -> Vec<FollowerRow> {
+        let row = |card: FollowerCard| {
+            let FollowerCard { name, target, address, channels, lag_s, status } = card;
+            let (last_error, last_error_ns) = status.last_error.unzip();
+            FollowerRow {
+                name,
+                target: target.to_owned(),
+                address,
+                channels,
+                state: status.state.name().to_owned(),
+                lag_s,
+                frames_per_s: status.frames_per_s,
+                counters: [
+                    status.streams,
+                    status.delivered_frames,
+                    status.behind_frames,
+                    status.rejected_frames,
+                    status.skipped_frames,
+                    status.altered_values,
+                    status.sent_bytes,
+                    status.deliveries,
+                    status.failed_attempts,
+                    status.suspended_streams,
+                ],
+                last_error,
+                last_error_ns,
+            }
+        };
+        self.cards().into_iter().map(row).collect()
+    }
+
+    /// Pauses a follower, also beyond a restart. Returns `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// Returns an error if this cannot be kept for the next start.
+    pub fn pause(&self, name: &str) -> Option<io::Result<()>> {
+        self.set_paused(name, true)
+    }
+
+    /// Lets a paused follower continue, and one that waits for its next attempt try at once. Returns `None` if there is
+    /// none of this name.
+    ///
+    /// # Errors
+    /// Returns an error if this cannot be kept for the next start.
+    pub fn resume(&self, name: &str) -> Option<io::Result<()>> {
+        self.set_paused(name, false)
+    }
+
+    fn set_paused(&self, name: &str, is_paused: bool) -> Option<io::Result<()>> {
+        let entry = self.all.iter().find(|entry| entry.archive.name == name)?;
+        let file = paused_file(&self.folder, name);
+        let kept = match is_paused {
+            true => fs::write(&file, ""),
+            false => match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        let mut running = entry.running.lock();
+        running.is_paused = is_paused;
+        if let Some(follower) = &running.follower {
+            if is_paused { follower.pause() } else { follower.resume() }
+        }
+        Some(kept)
+    }
+}
+
+fn paused_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.paused"))
+}
+
+impl Entry {
+    fn card(&self, now: i64) -> FollowerCard {
+        let running = self.running.lock();
+        let mut status = running.follower.as_ref().map(Follower::status).unwrap_or_default();
+        if let Some(error) = &running.error {
+            (status.state, status.last_error) = (State::Stopped, Some((error.clone(), now)));
+        }
+        let lag_s = status.oldest_undelivered_ns.map_or(0.0, |oldest| now.saturating_sub(oldest).max(0) as f64 / 1e9);
+        FollowerCard {
+            name: self.archive.name.clone(),
+            target: self.archive.target.kind().name(),
+            address: self.archive.target.address(),
+            channels: self.archive.channels.clone(),
+            lag_s,
+            status,
+        }
+    }
+}
+
+impl Archive {
+    fn start(
+        &self,
+        store: &Store,
+        folder: &Path,
+        is_paused: bool,
+        ingest: &Arc<Ingest>,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Follower, String> {
+        let options = FollowerOptions {
+            name: self.name.clone(),
+            patterns: self.patterns.clone(),
+            folder: folder.to_owned(),
+            from_now: self.from == table::From::Now,
+            delivery_frames: self.delivery_frames,
+            delivery_bytes: DELIVERY_BYTES,
+            interval: self.interval,
+            max_bytes_per_s: self.max_bytes_per_s,
+            pauses: Pauses::default(),
+            is_paused,
+        };
+        let (ingest, ledger, name, named) = (ingest.clone(), ledger.clone(), self.name.clone(), store.clone());
+        let rejected = AtomicU64::new(0);
+        let notes = move |note| {
+            // A flood of these is told at 1, 2, 4, 8 … frames.
+            let is_told = match &note {
+                Note::Rejected { .. } => (rejected.fetch_add(1, Relaxed) + 1).is_power_of_two(),
+                _ => true,
+            };
+            let (level, what) = in_words(&named, note);
+            if is_told {
+                tell(&ingest, &ledger, level, format!("archive {name:?} {what}"));
+            }
+        };
+        let target = self.target(store.origin())?;
+        Follower::start(store.clone(), target, options, Arc::new(notes)).map_err(|error| error.to_string())
+    }
+
+    /// Prepares the target, and reads the files that it names.
+    ///
+    /// # Errors
+    /// Returns an error in words if a file cannot be used.
+    pub fn target(&self, origin: u128) -> Result<Box<dyn Target>, String> {
+        let password = self.password_file.as_deref().map(password).transpose()?;
+        match &self.target {
+            TargetSettings::Postgres { config, schema } => {
+                let mut config = config.as_ref().clone();
+                if let Some(password) = password {
+                    config.password(password);
+                }
+                let (schema, follower) = (schema.clone(), self.name.clone());
+                let target = Postgres::new(PostgresOptions { config, schema, follower, origin });
+                Ok(Box::new(target.map_err(|error| error.to_string())?))
+            }
+        }
+    }
+}
+
+/// Reads a file with a password, without the line end.
+fn password(file: &Path) -> Result<String, String> {
+    let wrong = |why: String| format!("password_file: {}: {why}", file.display());
+    let size = fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
+    if size > PASSWORD_MAX {
+        return Err(wrong(format!("it is larger than {PASSWORD_MAX} bytes")));
+    }
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(wrong("it is empty".to_owned())),
+        password => Ok(password.to_owned()),
+    }
+}
+
+/// Returns the level and the text of a note.
+fn in_words(store: &Store, note: Note) -> (&'static str, String) {
+    let named = |stream| match store.catalog().stream(stream) {
+        Some(stream) => stream.key.to_string(),
+        None => format!("stream {}", stream.0),
+    };
+    match note {
+        Note::Skipped(skipped) => {
+            let cause = if skipped.is_damaged { "are damaged" } else { "expired" };
+            let (rows, stream) = (skipped.rows, named(skipped.stream));
+            let count = rows.end - rows.start;
+            (
+                "warning",
+                format!("skips {count} frames of {stream}, rows {} to {}: they {cause}", rows.start, rows.end - 1),
+            )
+        }
+        Note::Rejected { stream, row, reason } => {
+            ("warning", format!("leaves out row {row} of {}, which its target rejects: {reason}", named(stream)))
+        }
+        Note::Failing { stream: None, reason } => ("warning", format!("delivers nothing: {reason}")),
+        Note::Failing { stream: Some(stream), reason } => {
+            ("warning", format!("delivers nothing of {}: {reason}", named(stream)))
+        }
+        Note::Recovered { stream: None } => ("info", "delivers again".to_owned()),
+        Note::Recovered { stream: Some(stream) } => ("info", format!("delivers {} again", named(stream))),
+    }
+}
+
+/// Reports to the log and as an event.
+fn tell(ingest: &Ingest, ledger: &Ledger, level: &str, mut text: String) {
+    while text.len() > TEXT_MAX {
+        text.pop();
+    }
+    match level {
+        "info" => tracing::info!("{text}"),
+        _ => tracing::warn!("{text}"),
+    }
+    let (source, origin) = ("archive".to_owned(), EventOrigin::Server);
+    ledger.record_or_say(ingest, &EventRow { time_ns: now_ns(), level: level.to_owned(), source, text, origin });
+}

@@ -1,0 +1,206 @@
+//! Followers: `[[archive]]` of the configuration.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use strongback_archive::postgres::{Config as PostgresConfig, PostgresOptions};
+use strongback_sources::KeyError;
+use strongback_store::Pattern;
+
+/// Max followers; each has a thread.
+const ARCHIVES_MAX: usize = 32;
+/// Max bytes of a name, which is part of file names.
+const NAME_MAX: usize = 64;
+
+/// Table `[[archive]]` of the configuration.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveTable {
+    /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
+    pub name: String,
+    /// Kind of the target: `postgres`.
+    pub target: TargetKind,
+    /// Address: `postgresql://user@host:5432/database`.
+    pub url: String,
+    /// File with the password.
+    pub password_file: Option<PathBuf>,
+    /// Schema of the tables, created if missing. Default `strongback`.
+    pub schema: Option<String>,
+    /// Patterns of the channels. Default `["*"]`: all but those of `strongback.*`.
+    pub channels: Option<Vec<String>>,
+    /// What a new follower delivers: frames from the `start` of the stored data, or those received from `now` on.
+    /// Default `start`.
+    #[serde(default)]
+    pub from: From,
+    /// Min time between two deliveries in milliseconds, 0 to 3,600,000, unless it is behind. Default 200.
+    pub interval_ms: Option<u64>,
+    /// Max frames in a delivery, 1 to 1,000,000. Default 50,000.
+    pub delivery_frames: Option<usize>,
+    /// Max bytes sent per second. Default: no limit.
+    pub max_bytes_per_s: Option<u64>,
+}
+
+/// Kind of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TargetKind {
+    /// PostgreSQL, and databases with its protocol and COPY.
+    Postgres,
+}
+
+impl TargetKind {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            TargetKind::Postgres => "postgres",
+        }
+    }
+}
+
+/// Where a new follower begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// With the oldest stored frame.
+    #[default]
+    Start,
+    /// With the next frame.
+    Now,
+}
+
+/// Debug output without the address, which may hold secrets.
+impl std::fmt::Debug for ArchiveTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchiveTable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Compiled follower.
+#[derive(Clone)]
+pub struct Archive {
+    /// Name of the follower.
+    pub name: String,
+    /// Target.
+    pub target: TargetSettings,
+    /// File with the password.
+    pub password_file: Option<PathBuf>,
+    /// Patterns as written.
+    pub channels: Vec<String>,
+    /// Patterns of the channels.
+    pub patterns: Vec<Pattern>,
+    /// Where it begins if it is new.
+    pub from: From,
+    /// Min time between two deliveries.
+    pub interval: Duration,
+    /// Max frames in a delivery.
+    pub delivery_frames: usize,
+    /// Max bytes sent per second.
+    pub max_bytes_per_s: Option<u64>,
+}
+
+/// Compiled target.
+#[derive(Clone)]
+pub enum TargetSettings {
+    /// A PostgreSQL database.
+    Postgres {
+        /// Address, user and database.
+        config: Box<PostgresConfig>,
+        /// Schema of the tables.
+        schema: String,
+    },
+}
+
+impl TargetSettings {
+    /// Returns the kind of the target.
+    pub fn kind(&self) -> TargetKind {
+        match self {
+            TargetSettings::Postgres { .. } => TargetKind::Postgres,
+        }
+    }
+
+    /// Returns the address for people, without secrets.
+    pub fn address(&self) -> String {
+        match self {
+            TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
+        }
+    }
+}
+
+impl std::fmt::Debug for Archive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Archive").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl ArchiveTable {
+    /// Checks the table and converts it.
+    ///
+    /// # Errors
+    /// The first invalid key, relative to the table.
+    fn compile(self) -> Result<Archive, KeyError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_name = (1..=NAME_MAX).contains(&self.name.len()) && self.name.chars().all(is_plain);
+        if !is_name || self.name.starts_with('.') {
+            return KeyError::wrong("name", "it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first");
+        }
+        let channels = self.channels.unwrap_or_else(|| vec!["*".to_owned()]);
+        let mut patterns = Vec::with_capacity(channels.len());
+        for (at, pattern) in channels.iter().enumerate() {
+            let parsed = Pattern::parse(pattern);
+            patterns.push(parsed.map_err(|error| KeyError::new(format!("channels[{at}]"), error.to_string()))?);
+        }
+        if patterns.is_empty() {
+            return KeyError::wrong("channels", "it is empty: nothing would ever be delivered");
+        }
+        let within = |key, value: u64, range: RangeInclusive<u64>| match range.contains(&value) {
+            true => Ok(value),
+            false => KeyError::wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
+        };
+        let target = match self.target {
+            TargetKind::Postgres => {
+                let config = PostgresOptions::parse(&self.url).map_err(|why| KeyError::new("url", why))?;
+                let schema = self.schema.unwrap_or_else(|| "strongback".to_owned());
+                if !(1..=63).contains(&schema.len()) || schema.contains('\0') {
+                    return KeyError::wrong("schema", "it must have 1 to 63 bytes");
+                }
+                TargetSettings::Postgres { config: Box::new(config), schema }
+            }
+        };
+        if let Some(most) = self.max_bytes_per_s {
+            within("max_bytes_per_s", most, 1_000..=1 << 40)?;
+        }
+        let frames = within("delivery_frames", self.delivery_frames.unwrap_or(50_000) as u64, 1..=1_000_000)?;
+        Ok(Archive {
+            interval: Duration::from_millis(within("interval_ms", self.interval_ms.unwrap_or(200), 0..=3_600_000)?),
+            delivery_frames: frames as usize,
+            target,
+            name: self.name,
+            password_file: self.password_file,
+            channels,
+            patterns,
+            from: self.from,
+            max_bytes_per_s: self.max_bytes_per_s,
+        })
+    }
+}
+
+/// Compiles all followers.
+///
+/// # Errors
+/// Returns the first invalid key, such as `archive[2].url`, including the name of a second follower of this name.
+pub fn compile(tables: Vec<ArchiveTable>) -> Result<Vec<Archive>, KeyError> {
+    KeyError::check_count("archive", tables.len(), ARCHIVES_MAX, "archives")?;
+    let mut all: Vec<Archive> = Vec::with_capacity(tables.len());
+    for (at, table) in tables.into_iter().enumerate() {
+        let name = table.name.clone();
+        let archive = table.compile().and_then(|archive| match all.iter().any(|other| other.name == archive.name) {
+            true => KeyError::wrong("name", "two have this name"),
+            false => Ok(archive),
+        });
+        let of_table = |error: KeyError| error.about(&format!("archive {name:?}")).below(&format!("archive[{at}]"));
+        all.push(archive.map_err(of_table)?);
+    }
+    Ok(all)
+}

@@ -1,0 +1,66 @@
+//! `strongback archive`: lists, pauses and resumes the followers of a running server.
+
+use serde_json::Value;
+use strongback_sources::instant;
+
+use crate::cli::{ArchiveCommand, PlaybackArgs};
+use crate::commands::client::{self, text};
+use crate::commands::outcome::Outcome;
+use crate::commands::settings;
+
+/// Sends a command to the server and prints the resulting state.
+///
+/// # Errors
+/// If the server refuses, or none answers.
+pub fn run(command: &ArchiveCommand) -> anyhow::Result<Outcome> {
+    match command {
+        ArchiveCommand::List { args } => {
+            let answer = ask(args, "GET", "/api/followers")?;
+            let followers = answer["followers"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if followers.is_empty() {
+                println!("there are no archives; [[archive]] in the configuration makes one");
+            }
+            followers.iter().for_each(|follower| println!("{}", lines(follower)));
+        }
+        ArchiveCommand::Pause { name, args } => set(args, name, "pause")?,
+        ArchiveCommand::Resume { name, args } => set(args, name, "resume")?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn set(args: &PlaybackArgs, name: &str, word: &str) -> anyhow::Result<()> {
+    let answer = ask(args, "POST", &format!("/api/followers/{}/{word}", client::percent_encoded(name)))?;
+    println!("{}", lines(&answer["follower"]));
+    Ok(())
+}
+
+fn ask(args: &PlaybackArgs, method: &str, path: &str) -> anyhow::Result<Value> {
+    let server = settings::server(args.server.as_deref(), args.auth_token_file.as_deref())?;
+    client::ask(&server, method, path)?.json()
+}
+
+/// Formats a follower as a line, with a second one for its newest error.
+fn lines(follower: &Value) -> String {
+    let number = |key: &str| follower[key].as_u64().unwrap_or_default();
+    let mut line = format!(
+        "{}  {}  {}  {} delivered, {} behind ({:.1} s), {:.0} frames/s",
+        text(&follower["name"]),
+        text(&follower["state"]),
+        text(&follower["address"]),
+        number("delivered_frames"),
+        number("behind_frames"),
+        follower["lag_s"].as_f64().unwrap_or_default(),
+        follower["frames_per_s"].as_f64().unwrap_or_default(),
+    );
+    for (key, what) in
+        [("rejected_frames", "rejected"), ("skipped_frames", "skipped"), ("altered_values", "values NULL")]
+    {
+        if number(key) > 0 {
+            line.push_str(&format!(", {} {what}", number(key)));
+        }
+    }
+    if let (Some(error), Some(at)) = (follower["last_error"][0].as_str(), follower["last_error"][1].as_i64()) {
+        line.push_str(&format!("\n  {}  {error}", instant::format(at)));
+    }
+    line
+}
