@@ -67,6 +67,6 @@ async fn the_records_of_a_new_server_are_tables_without_rows() {
         assert_eq!(answer["rows"].as_array().map(Vec::len), Some(0), "{table}");
     }
     let listed = "select count(*) from information_schema.tables where table_schema = 'strongback'";
-    assert_eq!(server.sql(listed).await["rows"][0][0], "13");
+    assert_eq!(server.sql(listed).await["rows"][0][0], "14");
     server.stop().await;
 }
