@@ -373,7 +373,7 @@ impl Subscription {
         let mut pending = self.pending.lock();
         let pending = &mut *pending;
         (pending.round, pending.hurried) = (round, false);
-        pending.dropped += u64::from(lost && !pending.dirty.is_empty());
+        pending.dropped += u64::from(lost && self.has_untaken(pending));
         pending.dirty.clear();
         for slot in &mut pending.slots {
             slot.window.clear();
@@ -381,12 +381,19 @@ impl Subscription {
         }
     }
 
+    /// Returns whether any stream has frames that the connection has not taken: it may not have heard of them yet, and of
+    /// an update that it has begun it takes one stream after the other.
+    fn has_untaken(&self, pending: &Pending) -> bool {
+        pending.slots.iter().any(|slot| slot.dirty) || !self.told.lock().streams.is_empty()
+    }
+
     /// Sends pending updates at once. Returns whether there are any, including those of held streams, which wait for
     /// release.
     pub fn hurry(&self) -> bool {
         let mut pending = self.pending.lock();
-        let waits = !pending.dirty.is_empty();
-        let can_go = pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
+        let waits = self.has_untaken(&pending);
+        let is_unheard = !self.told.lock().streams.is_empty();
+        let can_go = is_unheard || pending.dirty.iter().any(|at| !pending.slots[*at as usize].held);
         pending.hurried = waits;
         drop(pending);
         if can_go {
