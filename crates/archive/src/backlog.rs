@@ -40,6 +40,8 @@ pub(crate) struct Read {
     pub(crate) skipped: Vec<Skipped>,
     /// Frames not delivered before this delivery, of all streams.
     pub(crate) behind_frames: u64,
+    /// Whether the delivery is as large as it may be, so that more may wait.
+    pub(crate) is_full: bool,
     /// Receive time of the oldest frame of the delivery.
     pub(crate) oldest: Option<i64>,
     /// Reason why some stream could not be read.
@@ -133,6 +135,7 @@ impl Backlog {
                 None => {}
             }
         }
+        read.is_full = frames == 0 || bytes == 0;
         Ok(read)
     }
 }

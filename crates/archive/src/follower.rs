@@ -360,7 +360,7 @@ impl Worker {
             return Err(error);
         }
         let (commit, now) = (self.store.committed(), Instant::now());
-        let Read { delivery, skipped, behind_frames, .. } = self.read()?;
+        let Read { delivery, skipped, is_full, .. } = self.read()?;
         if delivery.is_empty() {
             self.pass_over(skipped);
             self.recovered();
@@ -371,7 +371,7 @@ impl Worker {
             let waited = self.store.wait_committed(CommitNumber(commit.0 + 1), idle);
             return Ok(waited.map_or(idle, |_| Duration::ZERO));
         }
-        let (frames, is_all) = (delivery.frames() as u64, delivery.frames() as u64 >= behind_frames);
+        let frames = delivery.frames() as u64;
         let delivered = self.deliver(delivery);
         self.pass_over(skipped);
         delivered?;
@@ -384,7 +384,7 @@ impl Worker {
             }
         });
         let bandwidth = self.sent_until.saturating_duration_since(Instant::now());
-        Ok(if is_all { self.options.interval.max(bandwidth) } else { bandwidth })
+        Ok(if is_full { bandwidth } else { self.options.interval.max(bandwidth) })
     }
 
     /// Reads what is to be delivered next, and notes how much waits.
