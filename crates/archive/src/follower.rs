@@ -244,7 +244,7 @@ impl Follower {
             match is_over {
                 // A panic has been reported by its thread.
                 true => drop(thread.join()),
-                // A target that does not answer must not delay whoever stops it.
+                // A target that does not answer must not delay a stop.
                 false => let_run(thread),
             }
         }

@@ -30,7 +30,7 @@ struct There {
 struct Faulty {
     there: Arc<(Mutex<There>, Condvar)>,
     rng: fastrand::Rng,
-    /// One call in so many fails in each way.
+    /// Each kind of failure occurs in one of this number of calls; 0 for none.
     fails_in: u32,
     keeps_positions: bool,
     is_rejected: fn(i64) -> bool,
@@ -124,7 +124,7 @@ fn faulty(there: &Arc<(Mutex<There>, Condvar)>, seed: u64, fails_in: u32, keeps_
     Faulty { there: there.clone(), rng, fails_in, keeps_positions, is_rejected: |_| false }
 }
 
-/// Waits until the target has so many rows.
+/// Waits until the target has this number of rows.
 fn wait(there: &Arc<(Mutex<There>, Condvar)>, rows: usize) {
     let mut have = there.0.lock();
     while have.rows.len() < rows {

@@ -17,12 +17,13 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use strongback_archive::postgres::{Postgres, PostgresOptions};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
-use strongback_query::{EventOrigin, EventRow, FollowerRow};
+use strongback_query::FollowerRow;
 use strongback_store::Store;
 
 use crate::ingest::Ingest;
 use crate::process::clock::now_ns;
 use crate::sources::ledger::Ledger;
+use crate::sources::report::report;
 
 use table::{Archive, TargetSettings};
 
@@ -34,8 +35,8 @@ const DELIVERY_BYTES: usize = 16 << 20;
 const STOP: Duration = Duration::from_secs(5);
 /// Max size of a file with a password, in bytes.
 const PASSWORD_MAX: u64 = 64 << 10;
-/// Max bytes of an event.
-const TEXT_MAX: usize = 500;
+/// Source of the events.
+const SOURCE: &str = "archive";
 
 /// All followers.
 #[derive(Debug)]
@@ -109,7 +110,13 @@ impl Archives {
                     None
                 }
                 Err(why) => {
-                    tell(ingest, ledger, "warning", format!("archive {:?} does not run: {why}", entry.archive.name));
+                    report(
+                        ingest,
+                        ledger,
+                        SOURCE,
+                        "warning",
+                        format!("archive {:?} does not run: {why}", entry.archive.name),
+                    );
                     Some(why)
                 }
             };
@@ -261,7 +268,7 @@ impl Archive {
             };
             let (level, what) = in_words(&named, note);
             if is_told {
-                tell(&ingest, &ledger, level, format!("archive {name:?} {what}"));
+                report(&ingest, &ledger, SOURCE, level, format!("archive {name:?} {what}"));
             }
         };
         let target = self.target(store.origin())?;
@@ -328,17 +335,4 @@ fn in_words(store: &Store, note: Note) -> (&'static str, String) {
         Note::Recovered { stream: None } => ("info", "delivers again".to_owned()),
         Note::Recovered { stream: Some(stream) } => ("info", format!("delivers {} again", named(stream))),
     }
-}
-
-/// Reports to the log and as an event.
-fn tell(ingest: &Ingest, ledger: &Ledger, level: &str, mut text: String) {
-    while text.len() > TEXT_MAX {
-        text.pop();
-    }
-    match level {
-        "info" => tracing::info!("{text}"),
-        _ => tracing::warn!("{text}"),
-    }
-    let (source, origin) = ("archive".to_owned(), EventOrigin::Server);
-    ledger.record_or_say(ingest, &EventRow { time_ns: now_ns(), level: level.to_owned(), source, text, origin });
 }

@@ -4,5 +4,6 @@ pub mod clocks;
 pub mod expectation;
 pub mod ledger;
 pub mod outages;
+pub mod report;
 pub mod roster;
 pub mod silences;

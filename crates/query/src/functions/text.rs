@@ -25,7 +25,7 @@ use crate::error::{QueryError, sqlstate};
 use crate::functions::float::array_with_one_nan;
 use crate::functions::map_named;
 use crate::functions::round::{rounded, rounds};
-use crate::functions::time::{as_in_postgres, is_of_postgres, length_ns};
+use crate::functions::time::{as_in_postgres, is_of_postgres};
 use crate::functions::zero::{compares, with_one_zero_compared};
 use crate::sql::array::elements;
 use crate::sql::value::{check_float, time_text};
@@ -81,7 +81,7 @@ fn target(expr: &Expr) -> Option<&DataType> {
         Expr::TryCast(cast) => cast.field.data_type(),
         _ => return None,
     };
-    (is_checked(kind) || kind.is_integer() || matches!(kind, DataType::List(_) | DataType::Duration(_))).then_some(kind)
+    (is_checked(kind) || kind.is_integer() || matches!(kind, DataType::List(_))).then_some(kind)
 }
 
 /// Returns whether [`checked_text`] checks texts that are cast to this type.
@@ -104,14 +104,6 @@ fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(cast) => (&cast.expr, true),
         _ => return Ok(Transformed::no(expr)),
     };
-    if let DataType::Duration(_) = &kind {
-        // Compared with a difference of times.
-        let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = inner.as_ref() else {
-            return Ok(Transformed::no(expr));
-        };
-        let length = ScalarValue::DurationNanosecond(Some(length_ns(*interval))).cast_to(&kind)?;
-        return Ok(Transformed::yes(Expr::Literal(length, None)));
-    }
     if let DataType::List(element) = &kind {
         let array = array_cast(inner, element.data_type(), schema).map_err(QueryError::into_datafusion)?;
         return Ok(array.map_or_else(|| Transformed::no(expr), |array| Transformed::yes(Expr::Literal(array, None))));

@@ -64,7 +64,7 @@ impl PhysicalOptimizerRule for SortsKept {
 /// be among those of a projection.
 ///
 /// # Errors
-/// If the operators cannot be made anew.
+/// If an operator does not accept its new input.
 fn below_projections(node: Arc<dyn ExecutionPlan>) -> Result<(Arc<dyn ExecutionPlan>, bool)> {
     let Some(limit) = node.downcast_ref::<GlobalLimitExec>() else { return Ok((node, false)) };
     let Some(projection) = limit.input().downcast_ref::<ProjectionExec>() else { return Ok((node, false)) };

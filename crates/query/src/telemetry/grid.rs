@@ -299,8 +299,8 @@ impl GridReader {
     }
 }
 
-/// Returns how many of the next pieces of time to aggregate in one step, at least one and at most so many. `wanted` is the
-/// number of channels that are aggregated.
+/// Returns the number of pieces of time to aggregate in one step, from the piece at `next` on: at least one, and at most
+/// `most`. `wanted` is the number of channels that are aggregated.
 pub(crate) fn pieces_at_a_time(
     view: &View,
     channels: &[&ChosenChannel],

@@ -18,14 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use strongback_query::{EventOrigin, EventRow};
 use strongback_store::let_run;
 
 use crate::alarms::limits::book::{Alarm, AlarmStep};
 use crate::alarms::limits::rule::Level;
 use crate::ingest::Ingest;
-use crate::process::clock::now_ns;
 use crate::sources::ledger::Ledger;
+use crate::sources::report::report;
 
 use message::WebhookMessage;
 use post::{PostError, Poster};
@@ -38,8 +37,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(2);
 /// Max unsent steps named in the log.
 const NAMED_MAX: usize = 20;
-/// Max bytes of a reason in an event.
-const REASON_MAX: usize = 500;
 
 /// All receivers.
 #[derive(Debug, Default)]
@@ -197,22 +194,7 @@ impl Webhook {
 
     /// Reports to the log and as an event.
     fn tell(&self, ingest: &Ingest, ledger: &Ledger, level: &str, what: String) {
-        let mut text = format!("webhook {:?} {what}", self.receiver.name);
-        while text.len() > REASON_MAX {
-            text.pop();
-        }
-        match level {
-            "info" => tracing::info!("{text}"),
-            _ => tracing::warn!("{text}"),
-        }
-        let event = EventRow {
-            time_ns: now_ns(),
-            level: level.to_owned(),
-            source: "webhook".to_owned(),
-            text,
-            origin: EventOrigin::Server,
-        };
-        ledger.record_or_say(ingest, &event);
+        report(ingest, ledger, "webhook", level, format!("webhook {:?} {what}", self.receiver.name));
     }
 
     fn leave(&self, until: Instant) {
