@@ -2,7 +2,7 @@
 # mariadbd.sh prepare        makes MariaDB (Debian package mariadb-server-core) ready and prints its version
 # mariadbd.sh run DIR PORT   a private server on the data in DIR, on loopback; it ends with the process that started it
 # InnoDB syncs its log at each commit and keeps its doublewrite buffer, as its defaults are; no binary log.
-. "$(dirname "$(readlink -f "$0")")/../paths.sh"
+. "$(dirname "$(readlink -f "$0")")/paths.sh"
 home=$peers/mariadb
 server=$(command -v mariadbd) || server=$home/package/usr/sbin/mariadbd
 if [ "$server" = "$home/package/usr/sbin/mariadbd" ]; then

@@ -41,6 +41,15 @@ impl Peer {
         }
     }
 
+    /// Returns its ports, as its recipe reads them.
+    fn ports(self) -> &'static str {
+        match self {
+            Peer::QuestDb => "http=19000\npostgres=18812\nhealth=19003\nline=19009\n",
+            Peer::InfluxDb => "http=18086\nbackup=18088\n",
+            Peer::Postgres => "postgres=15455\n",
+        }
+    }
+
     /// Returns the address of its line protocol over HTTP.
     pub fn http(self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, if self == Peer::QuestDb { 19000 } else { 18086 }).into()
@@ -73,37 +82,68 @@ impl Peer {
 pub struct RunningPeer {
     /// Rival that runs.
     pub peer: Peer,
-    stop: PathBuf,
+    program: PathBuf,
+    folder: PathBuf,
 }
 
 impl PeerRecipes {
-    /// Starts a rival, or prints why it is left out.
+    /// Starts a rival without data, or prints why it is left out.
     pub fn start(&self, peer: Peer) -> Option<RunningPeer> {
-        let folder = self.peers.clone().unwrap_or_else(|| Path::new("peers").to_owned());
-        let script = folder.join(peer.recipe()).with_extension("sh");
-        if !script.is_file() {
-            println!("{} left out: no recipe {}", peer.name(), script.display());
-            return None;
+        let program = self.peers.clone().unwrap_or_else(|| Path::new("peers").to_owned()).join("peer");
+        let absent = |why: String| {
+            println!("{} left out: {why}", peer.name());
+            None
+        };
+        if !program.is_file() {
+            return absent(format!("there is no {}", program.display()));
         }
-        match Command::new(&script).output() {
-            Ok(out) if out.status.success() => Some(RunningPeer { peer, stop: folder.join("stop.sh") }),
+        let program = match std::path::absolute(&program) {
+            Ok(program) => program,
+            Err(error) => return absent(format!("{}: {error}", program.display())),
+        };
+        let Some(cache) = cache() else { return absent("there is no HOME".to_owned()) };
+        let folder = cache.join("run").join(peer.recipe());
+        let running = RunningPeer { peer, program, folder };
+        // One that an interrupted run left behind.
+        running.stop();
+        let made = std::fs::create_dir_all(&running.folder)
+            .and_then(|()| std::fs::write(running.folder.join("ports"), peer.ports()));
+        if let Err(error) = made {
+            return absent(format!("{}: {error}", running.folder.display()));
+        }
+        match Command::new(&running.program).arg("start").arg(peer.recipe()).arg(&running.folder).output() {
+            Ok(out) if out.status.success() => Some(running),
             Ok(out) => {
                 let said = String::from_utf8_lossy(&out.stderr);
-                println!("{} left out: {}", peer.name(), said.trim().lines().last().unwrap_or("its recipe failed"));
-                None
+                absent(said.trim().lines().last().unwrap_or("its recipe failed").to_owned())
             }
-            Err(error) => {
-                println!("{} left out: {}: {error}", peer.name(), script.display());
-                None
+            Err(error) => absent(format!("{}: {error}", running.program.display())),
+        }
+    }
+}
+
+/// Returns the folder of the rivals, which is not in memory as temporary ones may be.
+fn cache() -> Option<PathBuf> {
+    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
+    given("PEERS_HOME").or_else(|| Some(of_user()?.join("strongback-peers")))
+}
+
+impl RunningPeer {
+    /// Ends it, and removes its data.
+    fn stop(&self) {
+        if self.folder.exists() {
+            if let Err(error) = Command::new(&self.program).arg("stop").arg(&self.folder).status() {
+                eprintln!("{} still runs: {}: {error}", self.peer.name(), self.program.display());
             }
+            // What is left is removed at the next start.
+            let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
 impl Drop for RunningPeer {
     fn drop(&mut self) {
-        if let Err(error) = Command::new(&self.stop).arg(self.peer.recipe()).status() {
-            eprintln!("{} still runs: {}: {error}", self.peer.name(), self.stop.display());
-        }
+        self.stop();
     }
 }

@@ -1,4 +1,4 @@
-//! Embedded engines that run in a Java process, prepared by `peers/embedded.sh`.
+//! Embedded engines that run in a Java process, prepared by `peers/embedded/prepare.sh`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ impl JavaRivals {
     /// Runs the recipe. Returns `None`, after printing the reason, if there is no recipe or it fails.
     pub(super) fn prepare(peers: Option<&Path>) -> Option<JavaRivals> {
         let recipes = peers.unwrap_or(Path::new("peers"));
-        let script = recipes.join("embedded.sh");
+        let script = recipes.join("embedded/prepare.sh");
         let left_out = |why: &str| {
             println!("H2, Derby, DuckDB, RocksDB and MariaDB left out: {why}");
             None

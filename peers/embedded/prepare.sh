@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# embedded.sh: makes ready the embedded rivals that run in Java (H2, Derby, DuckDB, RocksDB), from Maven Central, and
+# prepare.sh: makes ready the embedded rivals that run in Java (H2, Derby, DuckDB, RocksDB), from Maven Central, and
 # MariaDB, which they talk to, and prints the Java program, the class path and their versions, a line each. `bench embedded` runs them.
 . "$(dirname "$(readlink -f "$0")")/paths.sh"
 here=$(dirname "$(readlink -f "$0")")
@@ -18,10 +18,10 @@ for artifact in $want; do
   mvn -q -B -ntp dependency:copy -Dartifact="$artifact" -DoutputDirectory="$home/lib" >&2 \
     || absent "$artifact could not be fetched from Maven Central"
 done
-"$(dirname "$java")/javac" -cp "$home/lib/*" -d "$home/classes" "$here/embedded/Feeder.java" >&2 \
+"$(dirname "$java")/javac" -cp "$home/lib/*" -d "$home/classes" "$here/Feeder.java" >&2 \
   || absent "the feeder does not compile"
 servers=
-if mariadb=$("$here/embedded/mariadbd.sh" prepare); then servers=" innodb $mariadb aria $mariadb"; fi
+if mariadb=$("$here/mariadbd.sh" prepare); then servers=" innodb $mariadb aria $mariadb"; fi
 echo "$java"
 echo "$home/classes:$home/lib/*"
 echo "h2 $h2 derby $derby duckdb $duckdb rocksdb $rocksdb$servers"
