@@ -22,6 +22,9 @@ if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! have initdb &
     say "PostgreSQL could not be installed: the test of postgres_fdw will be skipped"
 fi
 
+# Servers that archives are tested with.
+"$root/peers/peer" fetch questdb
+
 # Python: the clients the end-to-end tests write and read with.
 requirements=$root/tests/requirements.txt
 python=$cache/python-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$(sha256sum "$requirements" | cut -c 1-12)

@@ -8,13 +8,16 @@
 
 pub mod delivery;
 pub mod follower;
+pub mod http;
 pub mod position;
 pub mod postgres;
+pub mod questdb;
 pub mod status;
 pub mod target;
 
 mod backlog;
 mod backoff;
+mod columns;
 mod quarantine;
 #[cfg(test)]
 mod tests;

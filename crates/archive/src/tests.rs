@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use strongback_store::{
-    ChannelSpec, ChannelType, FrameBatch, FrameHead, Pattern, Store, StoreOptions, StreamId, StreamKey, StreamSpec,
-    Value,
+    ChannelSpec, ChannelType, FrameBatch, FrameHead, Pattern, Scan, Store, StoreOptions, StreamId, StreamKey,
+    StreamSpec, Value,
 };
 
-use crate::{Delivered, Delivery, Follower, FollowerOptions, Note, Pauses, State, Target, TargetError};
+use crate::{Delivered, Delivery, Follower, FollowerOptions, Note, Pauses, State, StreamFrames, Target, TargetError};
 
 /// Max time of a stop.
 const STOP: Duration = Duration::from_secs(60);
@@ -83,6 +83,30 @@ impl Target for Faulty {
             Ok(Delivered { bytes: 1, altered_values: 0 })
         }
     }
+}
+
+/// Returns a frame with these channels, as a follower delivers it.
+pub(crate) fn frame(
+    tags: &[(&str, &str)],
+    values: &[(&str, ChannelType, Value<'_>)],
+    receive_time: i64,
+) -> StreamFrames {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), StoreOptions::default(), 0).unwrap();
+    let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let channels = values.iter().map(|(name, kind, _)| ChannelSpec::new(*name, *kind)).collect();
+    let (stream, channels) = store.resolve(&StreamSpec::new(StreamKey::new("t", tags), channels), 0).unwrap();
+    let mut batch = FrameBatch::new();
+    batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
+    for (channel, (.., value)) in channels.iter().zip(values) {
+        batch.push(*channel, *value);
+    }
+    batch.end();
+    store.append(&batch, receive_time);
+    let view = store.view();
+    let stream = Arc::clone(view.catalog().stream(stream.id).unwrap());
+    let batch = view.scan(Scan::all(stream.id, channels.clone())).next().unwrap().unwrap();
+    StreamFrames { stream, channels, batch }
 }
 
 fn store(folder: &Path) -> Store {

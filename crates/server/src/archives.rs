@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use strongback_archive::http::{self, Http, HttpOptions};
 use strongback_archive::postgres::{Postgres, PostgresOptions};
+use strongback_archive::questdb::{self, Questdb};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
 use strongback_query::FollowerRow;
 use strongback_store::Store;
@@ -33,8 +35,6 @@ const FOLDER: &str = "followers";
 const DELIVERY_BYTES: usize = 16 << 20;
 /// Max time that a stop waits for deliveries under way.
 const STOP: Duration = Duration::from_secs(5);
-/// Max size of a file with a password, in bytes.
-const PASSWORD_MAX: u64 = 64 << 10;
 /// Source of the events.
 const SOURCE: &str = "archive";
 
@@ -280,32 +280,31 @@ impl Archive {
     /// # Errors
     /// Returns an error in words if a file cannot be used.
     pub fn target(&self, origin: u128) -> Result<Box<dyn Target>, String> {
-        let password = self.password_file.as_deref().map(password).transpose()?;
+        let secret = |key: &str, file: &Option<PathBuf>| {
+            file.as_deref().map(http::secret).transpose().map_err(|why| format!("{key}: {why}"))
+        };
         match &self.target {
             TargetSettings::Postgres { config, schema } => {
                 let mut config = config.as_ref().clone();
-                if let Some(password) = password {
+                if let Some(password) = secret("password_file", &self.password_file)? {
                     config.password(password);
                 }
                 let (schema, follower) = (schema.clone(), self.name.clone());
                 let target = Postgres::new(PostgresOptions { config, schema, follower, origin });
                 Ok(Box::new(target.map_err(|error| error.to_string())?))
             }
+            TargetSettings::Questdb { url, user } => {
+                let password = secret("password_file", &self.password_file)?;
+                let options = HttpOptions {
+                    url: url.clone(),
+                    user: user.clone().map(|user| (user, password.unwrap_or_default())),
+                    token: secret("token_file", &self.token_file)?.map(|token| ("Bearer", token)),
+                    ca_file: self.ca_file.clone(),
+                    timeout: questdb::TIMEOUT,
+                };
+                Ok(Box::new(Questdb::new(Http::new(&options)?, origin)))
+            }
         }
-    }
-}
-
-/// Reads a file with a password, without the line end.
-fn password(file: &Path) -> Result<String, String> {
-    let wrong = |why: String| format!("password_file: {}: {why}", file.display());
-    let size = fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
-    if size > PASSWORD_MAX {
-        return Err(wrong(format!("it is larger than {PASSWORD_MAX} bytes")));
-    }
-    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    match text.trim_end_matches(['\r', '\n']) {
-        "" => Err(wrong("it is empty".to_owned())),
-        password => Ok(password.to_owned()),
     }
 }
 

@@ -1,10 +1,8 @@
-//! Columns of a table of the archive: which there must be for a stream, and where its values go.
-
-use std::collections::{BTreeMap, HashSet};
+//! Types and names of columns.
 
 use strongback_store::ChannelType;
 
-use crate::delivery::StreamFrames;
+use crate::columns::{Dialect, Field, with_checksum};
 
 /// Max bytes of a name; PostgreSQL cuts longer ones.
 const NAME_MAX: usize = 63;
@@ -117,134 +115,46 @@ impl ColumnType {
     }
 }
 
-/// Origin of a column's values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Field {
-    Time,
-    TimeNs,
-    ReceiveTime,
-    ReceiveTimeNs,
-    SourceTime,
-    SourceTimeNs,
-    Sequence,
-    Row,
-    Tag(String),
-    /// Column of the batch.
-    Channel(usize),
-    /// No value: the column belongs to other streams.
-    Nothing,
-}
+/// PostgreSQL's columns.
+pub(super) struct PostgresColumns;
 
-/// Columns of every table.
-pub(super) const FIXED: [(&str, Field, PgType); 8] = [
-    ("time", Field::Time, PgType::TimestampTz),
-    ("time_ns", Field::TimeNs, PgType::Int8),
-    ("receive_time", Field::ReceiveTime, PgType::TimestampTz),
-    ("receive_time_ns", Field::ReceiveTimeNs, PgType::Int8),
-    ("source_time", Field::SourceTime, PgType::TimestampTz),
-    ("source_time_ns", Field::SourceTimeNs, PgType::Int8),
-    ("sequence", Field::Sequence, PgType::Int8),
-    ("strongback_row", Field::Row, PgType::Int8),
-];
+impl Dialect for PostgresColumns {
+    type Type = ColumnType;
 
-/// A column as it is in the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PgColumn {
-    /// Type, or `None` for one that the archive does not write.
-    pub(super) column_type: Option<ColumnType>,
-    /// Whether it holds a tag.
-    pub(super) is_tag: bool,
-}
+    const FIXED: &'static [(&'static str, Field, ColumnType)] = &[
+        ("time", Field::Time, ColumnType::of(PgType::TimestampTz)),
+        ("time_ns", Field::TimeNs, ColumnType::of(PgType::Int8)),
+        ("receive_time", Field::ReceiveTime, ColumnType::of(PgType::TimestampTz)),
+        ("receive_time_ns", Field::ReceiveTimeNs, ColumnType::of(PgType::Int8)),
+        ("source_time", Field::SourceTime, ColumnType::of(PgType::TimestampTz)),
+        ("source_time_ns", Field::SourceTimeNs, ColumnType::of(PgType::Int8)),
+        ("sequence", Field::Sequence, ColumnType::of(PgType::Int8)),
+        ("strongback_row", Field::Row, ColumnType::of(PgType::Int8)),
+    ];
+    const TAG: ColumnType = ColumnType::of(PgType::Text);
 
-/// A change of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Add { name: String, column_type: ColumnType, is_tag: bool },
-    Widen { name: String, column_type: ColumnType },
-}
+    fn of_channel(channel: ChannelType) -> ColumnType {
+        ColumnType::of_channel(channel)
+    }
 
-/// Where the values of a stream go.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
-    /// Column, and what goes there.
-    pub(super) places: Vec<(String, Field)>,
-    /// Changes that the table needs.
-    pub(super) changes: Vec<Change>,
-    /// Names of the places.
-    taken: HashSet<String>,
+    fn holds(wide: ColumnType, narrow: ColumnType) -> bool {
+        wide.holds(narrow)
+    }
+
+    fn suffix(column_type: ColumnType) -> &'static str {
+        if column_type.is_array { "array" } else { column_type.base.suffix() }
+    }
+
+    fn type_name(column_type: ColumnType) -> String {
+        column_type.name()
+    }
+
+    fn column_name(name: &str) -> String {
+        short_name(name)
+    }
 }
 
 /// Returns a name of at most 63 bytes; a longer one is cut and gets a checksum of the whole.
 pub(super) fn short_name(name: &str) -> String {
-    if name.len() <= NAME_MAX {
-        return name.to_owned();
-    }
-    let end = (0..=NAME_MAX - 9).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}_{:08x}", &name[..end], crc32c::crc32c(name.as_bytes()))
-}
-
-/// Plans the columns of frames in a table, and notes in `columns` what it will then have.
-///
-/// # Errors
-/// Returns an error in words if a column cannot hold its values under any name.
-pub(super) fn plan(frames: &StreamFrames, columns: &mut BTreeMap<String, PgColumn>) -> Result<Plan, String> {
-    let mut plan = Plan::default();
-    for (name, source, base) in FIXED {
-        plan.place(columns, (name.to_owned(), vec![]), source, ColumnType::of(base))?;
-    }
-    for (key, _) in &frames.stream.key.tags {
-        let source = Field::Tag(key.clone());
-        plan.place(columns, (key.clone(), vec![format!("{key}_tag")]), source, ColumnType::of(PgType::Text))?;
-    }
-    for (at, index) in frames.channels.iter().enumerate() {
-        let channel = &frames.stream.layout.channels[index.0 as usize];
-        // The batch may be wider than the layout, if the channel was widened in between.
-        let column_type = ColumnType::of_channel(frames.batch.columns[at].values.channel_type());
-        let suffix = if column_type.is_array { "array" } else { column_type.base.suffix() };
-        let others = vec![format!("{}_{suffix}", channel.name), format!("{}_field", channel.name)];
-        plan.place(columns, (channel.name.clone(), others), Field::Channel(at), column_type)?;
-    }
-    Ok(plan)
-}
-
-impl Plan {
-    /// Finds a column for values: that of the name, or of one of the other names.
-    fn place(
-        &mut self,
-        columns: &mut BTreeMap<String, PgColumn>,
-        (name, others): (String, Vec<String>),
-        source: Field,
-        wanted: ColumnType,
-    ) -> Result<(), String> {
-        let is_tag = matches!(source, Field::Tag(_));
-        for name in std::iter::once(&name).chain(&others) {
-            let name = short_name(name);
-            let is_of_all = FIXED.iter().any(|(fixed, of, _)| *fixed == name && *of != source);
-            if is_of_all || self.taken.contains(&name) {
-                continue;
-            }
-            match columns.get_mut(&name) {
-                None => {
-                    columns.insert(name.clone(), PgColumn { column_type: Some(wanted), is_tag });
-                    self.changes.push(Change::Add { name: name.clone(), column_type: wanted, is_tag });
-                }
-                Some(PgColumn { column_type: Some(have), is_tag: tag }) if *tag == is_tag => {
-                    if !have.holds(wanted) {
-                        if !wanted.holds(*have) {
-                            continue;
-                        }
-                        *have = wanted;
-                        self.changes.push(Change::Widen { name: name.clone(), column_type: wanted });
-                    }
-                }
-                Some(_) => continue,
-            }
-            self.taken.insert(name.clone());
-            self.places.push((name, source));
-            return Ok(());
-        }
-        let have = columns.get(&name).and_then(|column| column.column_type).map(ColumnType::name);
-        let have = have.unwrap_or_else(|| "another type".to_owned());
-        Err(format!("column {name:?} is {have} and cannot hold {}", wanted.name()))
-    }
+    if name.len() <= NAME_MAX { name.to_owned() } else { with_checksum(name, name, NAME_MAX) }
 }

@@ -5,7 +5,8 @@
 
 use strongback_store::{ArrayRef, Batch, Value};
 
-use super::column::{Field, PgType};
+use super::column::PgType;
+use crate::columns::Field;
 use crate::delivery::StreamFrames;
 
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -29,7 +30,7 @@ pub(super) fn rows(out: &mut Vec<u8>, frames: &StreamFrames, columns: &[(Field, 
         out.extend_from_slice(&(columns.len() as i16).to_be_bytes());
         for (source, pg_type) in columns {
             field(out, |out| match source {
-                Field::Nothing => None,
+                Field::Nothing | Field::Stream => None,
                 Field::Tag(tag) => frames.stream.key.tag(tag).map(|value| out.extend_from_slice(value.as_bytes())),
                 Field::Time => time(out, Some(batch.time(at))),
                 Field::TimeNs => int8(out, Some(batch.time(at))),

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use futures::SinkExt as _;
 use tokio_postgres::Transaction;
 
-use super::column::{Change, ColumnType, Field, PgColumn, PgType, plan, short_name};
+use super::column::{ColumnType, PgType, PostgresColumns, short_name};
 use super::{copy, quoted};
+use crate::columns::{Change, Columns, Field, Have, plan};
 use crate::delivery::StreamFrames;
 
 /// Size of the pieces that are sent, in bytes.
@@ -21,7 +22,7 @@ pub(super) struct Table {
     schema: String,
     name: String,
     exists: bool,
-    columns: BTreeMap<String, PgColumn>,
+    columns: Columns<PostgresColumns>,
 }
 
 /// Reason why frames are not in the table.
@@ -58,7 +59,8 @@ impl Table {
         let mut columns = BTreeMap::new();
         for row in &rows {
             if let (Some(column), Some(oid)) = (row.get::<_, Option<String>>(0), row.get::<_, Option<u32>>(1)) {
-                columns.insert(column, PgColumn { column_type: ColumnType::of_oid(oid), is_tag: row.get(2) });
+                let (name, column_type) = (column.clone(), ColumnType::of_oid(oid));
+                columns.insert(column, Have { name, column_type, is_tag: row.get(2) });
             }
         }
         Ok(Table { schema: schema.to_owned(), name, exists: !rows.is_empty(), columns })
@@ -77,7 +79,7 @@ impl Table {
         let mut plans = Vec::with_capacity(parts.len());
         let mut changes = Vec::new();
         for part in parts {
-            let mut plan = plan(part, &mut self.columns).map_err(CopyError::Unfit)?;
+            let mut plan = plan::<PostgresColumns>(part, &mut self.columns).map_err(CopyError::Unfit)?;
             changes.append(&mut plan.changes);
             plans.push(plan.places);
         }
@@ -120,7 +122,11 @@ impl Table {
         format!("{}.{}", quoted(&self.schema), quoted(&self.name))
     }
 
-    async fn change(&mut self, transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), tokio_postgres::Error> {
+    async fn change(
+        &mut self,
+        transaction: &Transaction<'_>,
+        changes: &[Change<ColumnType>],
+    ) -> Result<(), tokio_postgres::Error> {
         let path = self.path();
         let mut sql = String::new();
         if !self.exists {

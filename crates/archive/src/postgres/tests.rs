@@ -1,39 +1,16 @@
 //! Columns of tables, and golden bytes of COPY, which a PostgreSQL 15 wrote for the same values.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use strongback_store::{
-    ArrayRef, ArrayType, ChannelSpec, ChannelType, ElementType, FrameBatch, FrameHead, Scan, Store, StoreOptions,
-    StreamKey, StreamSpec, Value,
-};
+use strongback_store::{ArrayRef, ArrayType, ChannelType, ElementType, Value};
 
-use super::column::{Change, ColumnType, Field, PgType, plan, short_name};
+use super::column::{ColumnType, PgType, PostgresColumns, short_name};
 use super::copy;
-use crate::delivery::StreamFrames;
+use crate::columns::{Change, Field, plan};
+use crate::tests::frame;
 
-/// Returns a frame with these channels, as a follower delivers it.
-fn frame(tags: &[(&str, &str)], values: &[(&str, ChannelType, Value<'_>)]) -> StreamFrames {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), StoreOptions::default(), 0).unwrap();
-    let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let channels = values.iter().map(|(name, kind, _)| ChannelSpec::new(*name, *kind)).collect();
-    let (stream, channels) = store.resolve(&StreamSpec::new(StreamKey::new("t", tags), channels), 0).unwrap();
-    let mut batch = FrameBatch::new();
-    batch.begin(FrameHead { stream: stream.id, receive_time: 1, source_time: None, sequence: None });
-    for (channel, (.., value)) in channels.iter().zip(values) {
-        batch.push(*channel, *value);
-    }
-    batch.end();
-    store.append(&batch, 1);
-    let view = store.view();
-    let stream = Arc::clone(view.catalog().stream(stream.id).unwrap());
-    let batch = view.scan(Scan::all(stream.id, channels.clone())).next().unwrap().unwrap();
-    StreamFrames { stream, channels, batch }
-}
-
-fn added(changes: &[Change]) -> Vec<String> {
-    let words = |change: &Change| match change {
+fn added(changes: &[Change<ColumnType>]) -> Vec<String> {
+    let words = |change: &Change<ColumnType>| match change {
         Change::Add { name, column_type, is_tag } => {
             format!("+{name} {}{}", column_type.name(), if *is_tag { " tag" } else { "" })
         }
@@ -45,16 +22,20 @@ fn added(changes: &[Change]) -> Vec<String> {
 #[test]
 fn columns_are_added_widened_or_beside_each_other() {
     let mut columns = BTreeMap::new();
-    let first = plan(&frame(&[("x", "1")], &[("a", ChannelType::I16, Value::I16(1))]), &mut columns).unwrap();
+    let first =
+        plan::<PostgresColumns>(&frame(&[("x", "1")], &[("a", ChannelType::I16, Value::I16(1))], 1), &mut columns)
+            .unwrap();
     assert_eq!(added(&first.changes)[8..], ["+x text tag", "+a smallint"]);
     // A wider number, the name of a tag, and a name that is taken by another type.
     let values = [("a", ChannelType::I64, Value::I64(1)), ("x", ChannelType::F32, Value::F32(1.0))];
-    let second = plan(&frame(&[], &values), &mut columns).unwrap();
+    let second = plan::<PostgresColumns>(&frame(&[], &values, 1), &mut columns).unwrap();
     assert_eq!(added(&second.changes), ["a bigint", "+x_f64 real"]);
-    let third = plan(&frame(&[], &[("a", ChannelType::F64, Value::F64(1.0))]), &mut columns).unwrap();
+    let third =
+        plan::<PostgresColumns>(&frame(&[], &[("a", ChannelType::F64, Value::F64(1.0))], 1), &mut columns).unwrap();
     assert_eq!(added(&third.changes), ["+a_f64 double precision"]);
     // A narrower number fits.
-    let fourth = plan(&frame(&[], &[("a", ChannelType::U8, Value::U8(1))]), &mut columns).unwrap();
+    let fourth =
+        plan::<PostgresColumns>(&frame(&[], &[("a", ChannelType::U8, Value::U8(1))], 1), &mut columns).unwrap();
     assert_eq!(added(&fourth.changes), [""; 0]);
     assert_eq!(fourth.places.last(), Some(&("a".to_owned(), Field::Channel(0))));
     assert_eq!(columns["a"].column_type, Some(ColumnType::of(PgType::Int8)));
@@ -73,7 +54,7 @@ fn long_names_are_cut_and_stay_apart() {
 #[test]
 fn values_are_written_as_postgresql_writes_them() {
     let of = |value: Value<'_>, kind: ChannelType, base: PgType| {
-        let frame = frame(&[], &[("v", kind, value)]);
+        let frame = frame(&[], &[("v", kind, value)], 1);
         let mut out = Vec::new();
         copy::rows(&mut out, &frame, &[(Field::Channel(0), base)]);
         out.iter().map(|byte| format!("{byte:02x}")).collect::<String>()

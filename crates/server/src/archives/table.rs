@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use strongback_archive::http;
 use strongback_archive::postgres::{Config as PostgresConfig, PostgresOptions};
 use strongback_sources::KeyError;
 use strongback_store::Pattern;
+use ureq::http::Uri;
 
 /// Max followers; each has a thread.
 const ARCHIVES_MAX: usize = 32;
@@ -20,13 +22,17 @@ const NAME_MAX: usize = 64;
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`.
+    /// Kind of the target: `postgres`, `questdb`.
     pub target: TargetKind,
-    /// Address: `postgresql://user@host:5432/database`.
+    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`.
     pub url: String,
     /// File with the password.
     pub password_file: Option<PathBuf>,
-    /// Schema of the tables, created if missing. Default `strongback`.
+    /// File with a token instead. For targets with HTTP.
+    pub token_file: Option<PathBuf>,
+    /// File with the root certificates (PEM) for https. Default: those of the machine.
+    pub ca_file: Option<PathBuf>,
+    /// Schema of the tables of `postgres`, created if missing. Default `strongback`.
     pub schema: Option<String>,
     /// Patterns of the channels. Default `["*"]`: all but those of `strongback.*`.
     pub channels: Option<Vec<String>>,
@@ -48,6 +54,8 @@ pub struct ArchiveTable {
 pub enum TargetKind {
     /// PostgreSQL, and databases with its protocol and COPY.
     Postgres,
+    /// QuestDB 9.1 or newer.
+    Questdb,
 }
 
 impl TargetKind {
@@ -55,6 +63,7 @@ impl TargetKind {
     pub fn name(self) -> &'static str {
         match self {
             TargetKind::Postgres => "postgres",
+            TargetKind::Questdb => "questdb",
         }
     }
 }
@@ -86,6 +95,10 @@ pub struct Archive {
     pub target: TargetSettings,
     /// File with the password.
     pub password_file: Option<PathBuf>,
+    /// File with a token instead.
+    pub token_file: Option<PathBuf>,
+    /// File with the root certificates for https.
+    pub ca_file: Option<PathBuf>,
     /// Patterns as written.
     pub channels: Vec<String>,
     /// Patterns of the channels.
@@ -110,6 +123,13 @@ pub enum TargetSettings {
         /// Schema of the tables.
         schema: String,
     },
+    /// A QuestDB.
+    Questdb {
+        /// Address of its HTTP server.
+        url: Uri,
+        /// User of the password.
+        user: Option<String>,
+    },
 }
 
 impl TargetSettings {
@@ -117,6 +137,7 @@ impl TargetSettings {
     pub fn kind(&self) -> TargetKind {
         match self {
             TargetSettings::Postgres { .. } => TargetKind::Postgres,
+            TargetSettings::Questdb { .. } => TargetKind::Questdb,
         }
     }
 
@@ -124,6 +145,7 @@ impl TargetSettings {
     pub fn address(&self) -> String {
         match self {
             TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
+            TargetSettings::Questdb { url, .. } => url.to_string(),
         }
     }
 }
@@ -158,14 +180,35 @@ impl ArchiveTable {
             true => Ok(value),
             false => KeyError::wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
         };
+        let needless = |key, is_given: bool| match is_given {
+            true => KeyError::wrong(key, format!("target {:?} has no such key", self.target.name())),
+            false => Ok(()),
+        };
         let target = match self.target {
             TargetKind::Postgres => {
+                needless("token_file", self.token_file.is_some())?;
+                needless("ca_file", self.ca_file.is_some())?;
                 let config = PostgresOptions::parse(&self.url).map_err(|why| KeyError::new("url", why))?;
                 let schema = self.schema.unwrap_or_else(|| "strongback".to_owned());
                 if !(1..=63).contains(&schema.len()) || schema.contains('\0') {
                     return KeyError::wrong("schema", "it must have 1 to 63 bytes");
                 }
                 TargetSettings::Postgres { config: Box::new(config), schema }
+            }
+            TargetKind::Questdb => {
+                needless("schema", self.schema.is_some())?;
+                let (url, user) = http::parse_url(&self.url).map_err(|why| KeyError::new("url", why))?;
+                if self.password_file.is_some() != user.is_some() {
+                    let why = "a user in url and a password_file belong together, as in http://user@host:9000";
+                    return KeyError::wrong("password_file", why);
+                }
+                if self.token_file.is_some() && user.is_some() {
+                    return KeyError::wrong("token_file", "a token and a password are one too many");
+                }
+                if self.ca_file.is_some() && url.scheme_str() != Some("https") {
+                    return KeyError::wrong("ca_file", "url is not https");
+                }
+                TargetSettings::Questdb { url, user }
             }
         };
         if let Some(most) = self.max_bytes_per_s {
@@ -178,6 +221,8 @@ impl ArchiveTable {
             target,
             name: self.name,
             password_file: self.password_file,
+            token_file: self.token_file,
+            ca_file: self.ca_file,
             channels,
             patterns,
             from: self.from,

@@ -1,21 +1,15 @@
 //! A single POST over HTTP or HTTPS, bounded in time and size whatever the server does.
 
 use std::io::Read as _;
-use std::path::Path;
-use std::sync::Arc;
 
+use strongback_archive::http;
 use ureq::Agent;
 use ureq::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 
 use super::table::Receiver;
 
-/// Max bytes of a response head.
-const HEAD_MAX: usize = 16 * 1024;
 /// Max bytes read of a response body, and only if the response is an error.
 const SAID_MAX: u64 = 200;
-/// Max size of a file with certificates or a token, bytes.
-const FILE_MAX: u64 = 4 << 20;
 
 /// Reason why a POST failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +43,7 @@ impl Poster {
         let mut headers = receiver.headers.clone();
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         if let Some(file) = &receiver.token_file {
-            let token = read(file).map_err(|error| wrong(format!("token_file: {error}")))?;
+            let token = http::read(file).map_err(|error| wrong(format!("token_file: {error}")))?;
             let token = std::str::from_utf8(&token).unwrap_or_default().trim();
             let bearer = HeaderValue::from_str(&format!("Bearer {token}")).ok().filter(|_| !token.is_empty());
             let Some(mut bearer) = bearer else {
@@ -58,22 +52,10 @@ impl Poster {
             bearer.set_sensitive(true);
             headers.insert("authorization", bearer);
         }
-        let mut config = Agent::config_builder()
-            .user_agent(concat!("Strongback/", env!("CARGO_PKG_VERSION")))
-            .timeout_global(Some(receiver.timeout))
-            .max_response_header_size(HEAD_MAX)
-            .http_status_as_error(false)
-            // Post only to the configured URL, whatever a response or the environment says.
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            // Alarms are rare, so a kept connection would often be dead when it is needed.
-            .max_idle_connections(0);
+        // Alarms are rare, so a kept connection would often be dead when it is needed.
+        let mut config = http::bounded(Agent::config_builder(), receiver.timeout).max_idle_connections(0);
         if receiver.url.scheme_str() == Some("https") {
-            let roots = roots(receiver.ca_file.as_deref()).map_err(wrong)?;
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let tls = TlsConfig::builder().root_certs(roots).unversioned_rustls_crypto_provider(provider);
-            config = config.tls_config(tls.build());
+            config = config.tls_config(http::tls(receiver.ca_file.as_deref()).map_err(wrong)?);
         }
         Ok(Poster { agent: config.build().new_agent(), url: receiver.url.clone(), headers })
     }
@@ -87,7 +69,7 @@ impl Poster {
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers.clone());
         }
-        let mut answer = request.send(body).map_err(|error| PostError::Again(words(&error)))?;
+        let mut answer = request.send(body).map_err(|error| PostError::Again(http::words(&error)))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(());
@@ -107,57 +89,4 @@ impl Poster {
             false => PostError::Refused(format!("HTTP {status}{said}")),
         })
     }
-}
-
-/// Returns an error with its causes, as one sentence.
-fn words(error: &ureq::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let shown = file.display();
-    let mut bytes = Vec::new();
-    let opened = std::fs::File::open(file).map_err(|error| format!("{shown}: {error}"))?;
-    opened.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| format!("{shown}: {error}"))?;
-    match bytes.len() as u64 > FILE_MAX {
-        true => Err(format!("{shown} is larger than {FILE_MAX} bytes")),
-        false => Ok(bytes),
-    }
-}
-
-/// Returns the trusted root certificates: those of a file, or those of this machine.
-fn roots(file: Option<&Path>) -> Result<RootCerts, String> {
-    let roots: Vec<Certificate<'static>> = match file {
-        Some(file) => {
-            let pem = read(file).map_err(|error| format!("ca_file: {error}"))?;
-            let mut roots = Vec::new();
-            for item in ureq::tls::parse_pem(&pem) {
-                if let PemItem::Certificate(root) = item.map_err(|e| format!("ca_file: {}: {e}", file.display()))? {
-                    roots.push(root);
-                }
-            }
-            if roots.is_empty() {
-                return Err(format!("ca_file: {} holds no certificate", file.display()));
-            }
-            roots
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            if found.certs.is_empty() {
-                let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
-                return Err(format!("this machine has no certificates to check https with{why}; give a ca_file"));
-            }
-            found.certs.iter().map(|root| Certificate::from_der(root).to_owned()).collect()
-        }
-    };
-    Ok(RootCerts::new_with_certs(&roots))
 }

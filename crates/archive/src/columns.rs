@@ -1,0 +1,164 @@
+//! Columns of tables in other databases: which there must be for a stream, and where its values go.
+
+use std::collections::{BTreeMap, HashSet};
+
+use strongback_store::ChannelType;
+
+use crate::delivery::StreamFrames;
+
+/// What a kind of database has for columns.
+pub(crate) trait Dialect {
+    /// Type of a column.
+    type Type: Copy + PartialEq + std::fmt::Debug + 'static;
+
+    /// Columns of every table.
+    const FIXED: &'static [(&'static str, Field, Self::Type)];
+    /// Type of a tag.
+    const TAG: Self::Type;
+
+    /// Returns the type for values of a channel.
+    fn of_channel(channel: ChannelType) -> Self::Type;
+
+    /// Returns whether a column of a type can hold the values of another one without loss.
+    fn holds(wide: Self::Type, narrow: Self::Type) -> bool;
+
+    /// Returns the suffix of a column for values that another column of the name cannot hold.
+    fn suffix(column_type: Self::Type) -> &'static str;
+
+    /// Returns the name of a type in SQL.
+    fn type_name(column_type: Self::Type) -> String;
+
+    /// Returns the name that a column has there.
+    fn column_name(name: &str) -> String;
+
+    /// Returns the same for names that the database takes for one.
+    fn key(name: &str) -> String {
+        name.to_owned()
+    }
+}
+
+/// Origin of a column's values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    Time,
+    TimeNs,
+    ReceiveTime,
+    ReceiveTimeNs,
+    SourceTime,
+    SourceTimeNs,
+    Sequence,
+    /// Stream of the frame, with the origin of its store.
+    Stream,
+    Row,
+    Tag(String),
+    /// Column of the batch.
+    Channel(usize),
+    /// No value: the column belongs to other streams.
+    Nothing,
+}
+
+/// A column as it is in the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Have<T> {
+    /// Name.
+    pub(crate) name: String,
+    /// Type, or `None` for one that the archive does not write.
+    pub(crate) column_type: Option<T>,
+    /// Whether it holds a tag.
+    pub(crate) is_tag: bool,
+}
+
+/// Columns of a table, by their keys.
+pub(crate) type Columns<D> = BTreeMap<String, Have<<D as Dialect>::Type>>;
+
+/// A change of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change<T> {
+    Add { name: String, column_type: T, is_tag: bool },
+    Widen { name: String, column_type: T },
+}
+
+/// Where the values of a stream go.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<T> {
+    /// Column, and what goes there.
+    pub(crate) places: Vec<(String, Field)>,
+    /// Changes that the table needs.
+    pub(crate) changes: Vec<Change<T>>,
+    /// Keys of the places.
+    taken: HashSet<String>,
+}
+
+/// Returns a name that ends with a checksum of another one.
+pub(crate) fn with_checksum(start: &str, name: &str, bytes_max: usize) -> String {
+    let most = start.len().min(bytes_max - 9);
+    let end = (0..=most).rev().find(|end| start.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}_{:08x}", &start[..end], crc32c::crc32c(name.as_bytes()))
+}
+
+/// Plans the columns of frames in a table, and notes in `columns` what it will then have.
+///
+/// # Errors
+/// Returns an error in words if a column cannot hold its values under any name.
+pub(crate) fn plan<D: Dialect>(frames: &StreamFrames, columns: &mut Columns<D>) -> Result<Plan<D::Type>, String> {
+    let mut plan = Plan { places: Vec::new(), changes: Vec::new(), taken: HashSet::new() };
+    for (name, field, column_type) in D::FIXED {
+        place::<D>(&mut plan, columns, &[(*name).to_owned()], field.clone(), *column_type)?;
+    }
+    for (key, _) in &frames.stream.key.tags {
+        let names = [key.clone(), format!("{key}_tag"), with_checksum(key, key, usize::MAX)];
+        place::<D>(&mut plan, columns, &names, Field::Tag(key.clone()), D::TAG)?;
+    }
+    for (at, index) in frames.channels.iter().enumerate() {
+        let name = &frames.stream.layout.channels[index.0 as usize].name;
+        // The batch may be wider than the layout, if the channel was widened in between.
+        let column_type = D::of_channel(frames.batch.columns[at].values.channel_type());
+        let by_type = format!("{name}_{}", D::suffix(column_type));
+        let names = [name.clone(), by_type, format!("{name}_field"), with_checksum(name, name, usize::MAX)];
+        place::<D>(&mut plan, columns, &names, Field::Channel(at), column_type)?;
+    }
+    Ok(plan)
+}
+
+/// Finds a column for values, under the first of the names that can be had.
+fn place<D: Dialect>(
+    plan: &mut Plan<D::Type>,
+    columns: &mut Columns<D>,
+    names: &[String],
+    field: Field,
+    wanted: D::Type,
+) -> Result<(), String> {
+    let is_tag = matches!(field, Field::Tag(_));
+    for name in names {
+        let name = D::column_name(name);
+        let key = D::key(&name);
+        let is_of_all = D::FIXED.iter().any(|(fixed, of, _)| *fixed == key && *of != field);
+        if is_of_all || plan.taken.contains(&key) {
+            continue;
+        }
+        let name = match columns.get_mut(&key) {
+            None => {
+                columns.insert(key.clone(), Have { name: name.clone(), column_type: Some(wanted), is_tag });
+                plan.changes.push(Change::Add { name: name.clone(), column_type: wanted, is_tag });
+                name
+            }
+            Some(Have { name, column_type: Some(have), is_tag: tag }) if *tag == is_tag => {
+                if !D::holds(*have, wanted) {
+                    if !D::holds(wanted, *have) {
+                        continue;
+                    }
+                    *have = wanted;
+                    plan.changes.push(Change::Widen { name: name.clone(), column_type: wanted });
+                }
+                name.clone()
+            }
+            Some(_) => continue,
+        };
+        plan.taken.insert(key);
+        plan.places.push((name, field));
+        return Ok(());
+    }
+    let have = columns.get(&D::key(&D::column_name(&names[0]))).and_then(|column| column.column_type);
+    let have = have.map_or_else(|| "another type".to_owned(), D::type_name);
+    Err(format!("column {:?} is {have} and cannot hold {}", names[0], D::type_name(wanted)))
+}
