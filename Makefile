@@ -1,13 +1,14 @@
 # Strongback: `make demo` shows it, `make test` proves it. `make help` lists the rest.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo build bench test crash faults clean
+.PHONY: help demo build bench test test-all crash faults clean
 
 help: ## this list
 	@echo "make demo [ARGS=\"…\"]   build and run the demo on http://127.0.0.1:8080  (ARGS=\"--duration 30s --headless\")"
 	@echo "make build             page and release binary; leaves the link target/strongback"
 	@echo "make bench             the benchmarks: target/strongback bench --help"
 	@echo "make test              everything: format, lints, licences, Rust, web, end to end with real clients"
+	@echo "make test-all          the same, and licences by cargo-deny, which it compiles"
 	@echo "make crash             the full kill -9 test, 200 rounds (make test runs 5)"
 	@echo "make faults            ten minutes of the pad through faults, the books compared (make test runs 15 s)"
 	@echo "make clean             remove what was built in this folder (caches stay)"
@@ -26,6 +27,9 @@ bench: ## the release binary, and the benchmarks beside it
 
 test: ## all tests
 	@scripts/test.sh
+
+test-all: ## all tests, and those that need another tool to be compiled
+	@STRONGBACK_TEST_ALL=1 scripts/test.sh
 
 faults: ## ten minutes of the pad through faults, the books of both sides compared
 	@scripts/build.sh bench

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a build needs: a Rust toolchain, a C compiler (the codecs of Parquet; SQLite, for the benchmarks), node and npm.
+# What a build needs: a Rust toolchain, a C compiler (the codecs of Parquet; SQLite, for the benchmarks), one of C++ and
+# make (librdkafka), node and npm.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 
@@ -10,6 +11,8 @@ rust_found=$(rustc --version | cut -d ' ' -f 2)
 at_least "$rust_found" "$rust_wanted" ||
   die "rustc $rust_found is too old, $rust_wanted is needed: rustup update stable"
 debian_package cc gcc libc6-dev
+debian_package c++ g++
+debian_package make make
 debian_package node nodejs npm
 debian_package npm npm
 node_found=$(node --version | tr -d v)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, database drivers, cargo-deny. Each
+# What the tests need beyond a build: Chromium, psql, a Python environment, Telegraf, database drivers, servers. Each
 # is built once into the cache folder, under a name that holds its version.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
@@ -23,7 +23,7 @@ if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! have initdb &
 fi
 
 # Servers that archives are tested with.
-"$root/peers/peer" fetch questdb
+"$root/peers/peer" fetch questdb kafka
 
 # Python: the clients the end-to-end tests write and read with.
 requirements=$root/tests/requirements.txt
@@ -95,10 +95,10 @@ if [ ! -d "$node_drivers" ] && have npm; then
 fi
 [ -d "$node_drivers" ] || say "no Node: its drivers will not be tested"
 
-# cargo-deny: licences of everything linked.
+# cargo-deny, for `make test-all`: licence files of everything linked.
 deny_version=0.20.2
 deny=$cache/cargo-deny-$deny_version
-if [ ! -x "$deny/bin/cargo-deny" ]; then
+if [ -n "${STRONGBACK_TEST_ALL:-}" ] && [ ! -x "$deny/bin/cargo-deny" ]; then
   say "cargo-deny $deny_version from source (3 minutes on two cores): $deny"
   CARGO_TARGET_DIR=$cache/cargo-deny-build CARGO_PROFILE_DEV_DEBUG=0 \
     cargo install --quiet --locked --debug --root "$deny" "cargo-deny@$deny_version" >&2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make test`: every check of the project, cheapest first; stops at the first phase that fails. Ends with
-# the table of phases and the line `N passed, N failed`.
+# the table of phases and the line `N passed, N failed`. `make test-all` adds what needs another tool to be compiled.
 set -uo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$root"
@@ -31,7 +31,8 @@ finish() {
 }
 
 clippy() { cargo clippy --workspace --all-targets --locked --quiet -- -D warnings; }
-licences() { "$cache/cargo-deny-0.20.2/bin/cargo-deny" --log-level warn --all-features check licenses bans sources; }
+licences() { python3 "$root/scripts/licences.py"; }
+cargo_deny() { "$cache/cargo-deny-0.20.2/bin/cargo-deny" --log-level warn --all-features check licenses bans sources; }
 rust_build() { cargo build --workspace --all-targets --locked; }
 rust_tests() { cargo test --workspace --locked --no-fail-fast; }
 web_build() { "$root/scripts/build-web.sh"; }
@@ -77,6 +78,7 @@ phase format cargo fmt --all --check
 phase web-build web_build
 phase web-tests web_tests
 phase licences licences
+[ -z "${STRONGBACK_TEST_ALL:-}" ] || phase cargo-deny cargo_deny
 phase clippy clippy
 phase rust-build rust_build
 phase rust-tests rust_tests

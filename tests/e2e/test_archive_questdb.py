@@ -123,7 +123,7 @@ def test_a_wide_table_is_made_and_widened(server: Server, questdb: Peer) -> None
 def test_count_and_sum_are_equal_whatever_is_killed(server: Server, questdb: Peer) -> None:
     rng = random.Random(2)
     sent = [0, 0, 0]
-    for part in range(9):
+    for part in range(6):
         for _ in range(20):
             stream = rng.randrange(3)
             values = range(sent[stream], sent[stream] + rng.randrange(1, 300))
@@ -134,7 +134,7 @@ def test_count_and_sum_are_equal_whatever_is_killed(server: Server, questdb: Pee
         if part % 3 == 0:
             server.kill()
             server.start()
-        elif part in (1, 7):
+        elif part == 1:
             questdb.kill()
             questdb.start()
         elif part == 5:

@@ -9,6 +9,8 @@
 pub mod delivery;
 pub mod follower;
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod position;
 pub mod postgres;
 pub mod questdb;

@@ -16,6 +16,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use strongback_archive::http::{self, Http, HttpOptions};
+#[cfg(feature = "kafka")]
+use strongback_archive::kafka::{Kafka, KafkaOptions};
 use strongback_archive::postgres::{Postgres, PostgresOptions};
 use strongback_archive::questdb::{self, Questdb};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
@@ -304,6 +306,28 @@ impl Archive {
                 };
                 Ok(Box::new(Questdb::new(Http::new(&options)?, origin)))
             }
+            #[cfg(feature = "kafka")]
+            TargetSettings::Kafka { brokers, user, topic_prefix, partitions, replicas, properties } => {
+                let mut properties = properties.clone();
+                if let (Some(user), Some(password)) = (user, secret("password_file", &self.password_file)?) {
+                    properties.entry("sasl.mechanism".to_owned()).or_insert_with(|| "PLAIN".to_owned());
+                    properties.entry("security.protocol".to_owned()).or_insert_with(|| "sasl_plaintext".to_owned());
+                    properties.insert("sasl.username".to_owned(), user.clone());
+                    properties.insert("sasl.password".to_owned(), password);
+                }
+                let options = KafkaOptions {
+                    brokers: brokers.clone(),
+                    topic_prefix: topic_prefix.clone(),
+                    partitions: *partitions,
+                    replicas: *replicas,
+                    properties,
+                    follower: self.name.clone(),
+                    origin,
+                };
+                Ok(Box::new(Kafka::new(options)?))
+            }
+            #[cfg(not(feature = "kafka"))]
+            TargetSettings::Kafka { .. } => Err("this program was built without Kafka".to_owned()),
         }
     }
 }

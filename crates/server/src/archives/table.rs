@@ -1,5 +1,6 @@
 //! Followers: `[[archive]]` of the configuration.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,9 +23,9 @@ const NAME_MAX: usize = 64;
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`, `questdb`.
+    /// Kind of the target: `postgres`, `questdb`, `kafka`.
     pub target: TargetKind,
-    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`.
+    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`, `kafka://host:9092,host:9092`.
     pub url: String,
     /// File with the password.
     pub password_file: Option<PathBuf>,
@@ -34,6 +35,15 @@ pub struct ArchiveTable {
     pub ca_file: Option<PathBuf>,
     /// Schema of the tables of `postgres`, created if missing. Default `strongback`.
     pub schema: Option<String>,
+    /// Beginning of the names of topics of `kafka`. Default `strongback.`.
+    pub topic_prefix: Option<String>,
+    /// Partitions of a new topic of `kafka`, 1 to 10,000. Default: that of the brokers.
+    pub partitions: Option<i32>,
+    /// Replicas of a new topic of `kafka`, 1 to 100. Default: that of the brokers.
+    pub replicas: Option<i32>,
+    /// Further properties of librdkafka for `kafka`: `{ "message.max.bytes" = "5000000" }`.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
     /// Patterns of the channels. Default `["*"]`: all but those of `strongback.*`.
     pub channels: Option<Vec<String>>,
     /// What a new follower delivers: frames from the `start` of the stored data, or those received from `now` on.
@@ -56,6 +66,8 @@ pub enum TargetKind {
     Postgres,
     /// QuestDB 9.1 or newer.
     Questdb,
+    /// Kafka.
+    Kafka,
 }
 
 impl TargetKind {
@@ -64,6 +76,7 @@ impl TargetKind {
         match self {
             TargetKind::Postgres => "postgres",
             TargetKind::Questdb => "questdb",
+            TargetKind::Kafka => "kafka",
         }
     }
 }
@@ -130,6 +143,21 @@ pub enum TargetSettings {
         /// User of the password.
         user: Option<String>,
     },
+    /// Topics of a Kafka.
+    Kafka {
+        /// Addresses of brokers, separated by commas.
+        brokers: String,
+        /// User of the password.
+        user: Option<String>,
+        /// Beginning of the names of topics.
+        topic_prefix: String,
+        /// Partitions of a new topic, or -1.
+        partitions: i32,
+        /// Replicas of a new topic, or -1.
+        replicas: i32,
+        /// Further properties of librdkafka.
+        properties: BTreeMap<String, String>,
+    },
 }
 
 impl TargetSettings {
@@ -138,6 +166,7 @@ impl TargetSettings {
         match self {
             TargetSettings::Postgres { .. } => TargetKind::Postgres,
             TargetSettings::Questdb { .. } => TargetKind::Questdb,
+            TargetSettings::Kafka { .. } => TargetKind::Kafka,
         }
     }
 
@@ -146,6 +175,7 @@ impl TargetSettings {
         match self {
             TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
             TargetSettings::Questdb { url, .. } => url.to_string(),
+            TargetSettings::Kafka { brokers, topic_prefix, .. } => format!("kafka://{brokers} topics {topic_prefix}*"),
         }
     }
 }
@@ -167,7 +197,7 @@ impl ArchiveTable {
         if !is_name || self.name.starts_with('.') {
             return KeyError::wrong("name", "it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first");
         }
-        let channels = self.channels.unwrap_or_else(|| vec!["*".to_owned()]);
+        let channels = self.channels.clone().unwrap_or_else(|| vec!["*".to_owned()]);
         let mut patterns = Vec::with_capacity(channels.len());
         for (at, pattern) in channels.iter().enumerate() {
             let parsed = Pattern::parse(pattern);
@@ -180,37 +210,7 @@ impl ArchiveTable {
             true => Ok(value),
             false => KeyError::wrong(key, format!("{value} is not within {} to {}", range.start(), range.end())),
         };
-        let needless = |key, is_given: bool| match is_given {
-            true => KeyError::wrong(key, format!("target {:?} has no such key", self.target.name())),
-            false => Ok(()),
-        };
-        let target = match self.target {
-            TargetKind::Postgres => {
-                needless("token_file", self.token_file.is_some())?;
-                needless("ca_file", self.ca_file.is_some())?;
-                let config = PostgresOptions::parse(&self.url).map_err(|why| KeyError::new("url", why))?;
-                let schema = self.schema.unwrap_or_else(|| "strongback".to_owned());
-                if !(1..=63).contains(&schema.len()) || schema.contains('\0') {
-                    return KeyError::wrong("schema", "it must have 1 to 63 bytes");
-                }
-                TargetSettings::Postgres { config: Box::new(config), schema }
-            }
-            TargetKind::Questdb => {
-                needless("schema", self.schema.is_some())?;
-                let (url, user) = http::parse_url(&self.url).map_err(|why| KeyError::new("url", why))?;
-                if self.password_file.is_some() != user.is_some() {
-                    let why = "a user in url and a password_file belong together, as in http://user@host:9000";
-                    return KeyError::wrong("password_file", why);
-                }
-                if self.token_file.is_some() && user.is_some() {
-                    return KeyError::wrong("token_file", "a token and a password are one too many");
-                }
-                if self.ca_file.is_some() && url.scheme_str() != Some("https") {
-                    return KeyError::wrong("ca_file", "url is not https");
-                }
-                TargetSettings::Questdb { url, user }
-            }
-        };
+        let target = self.target()?;
         if let Some(most) = self.max_bytes_per_s {
             within("max_bytes_per_s", most, 1_000..=1 << 40)?;
         }
@@ -228,6 +228,84 @@ impl ArchiveTable {
             from: self.from,
             max_bytes_per_s: self.max_bytes_per_s,
         })
+    }
+
+    /// Checks the address and the keys of the target.
+    fn target(&self) -> Result<TargetSettings, KeyError> {
+        use TargetKind::{Kafka, Postgres, Questdb};
+        let of_some: [(&str, bool, &[TargetKind]); 7] = [
+            ("token_file", self.token_file.is_some(), &[Questdb]),
+            ("ca_file", self.ca_file.is_some(), &[Questdb]),
+            ("schema", self.schema.is_some(), &[Postgres]),
+            ("topic_prefix", self.topic_prefix.is_some(), &[Kafka]),
+            ("partitions", self.partitions.is_some(), &[Kafka]),
+            ("replicas", self.replicas.is_some(), &[Kafka]),
+            ("properties", !self.properties.is_empty(), &[Kafka]),
+        ];
+        if let Some((key, ..)) = of_some.iter().find(|(_, is_given, of)| *is_given && !of.contains(&self.target)) {
+            return KeyError::wrong(*key, format!("target {:?} has no such key", self.target.name()));
+        }
+        let wrong_url = |why: String| KeyError::new("url", why);
+        match self.target {
+            Postgres => {
+                let config = PostgresOptions::parse(&self.url).map_err(wrong_url)?;
+                let schema = self.schema.clone().unwrap_or_else(|| "strongback".to_owned());
+                if !(1..=63).contains(&schema.len()) || schema.contains('\0') {
+                    return KeyError::wrong("schema", "it must have 1 to 63 bytes");
+                }
+                Ok(TargetSettings::Postgres { config: Box::new(config), schema })
+            }
+            Questdb => {
+                let (url, user) = http::parse_url(&self.url).map_err(wrong_url)?;
+                self.check_user(&user, "http://user@host:9000")?;
+                if self.token_file.is_some() && user.is_some() {
+                    return KeyError::wrong("token_file", "a token and a password are one too many");
+                }
+                if self.ca_file.is_some() && url.scheme_str() != Some("https") {
+                    return KeyError::wrong("ca_file", "url is not https");
+                }
+                Ok(TargetSettings::Questdb { url, user })
+            }
+            Kafka => {
+                if !cfg!(feature = "kafka") {
+                    return KeyError::wrong("target", "this program was built without Kafka");
+                }
+                let address = self.url.strip_prefix("kafka://").filter(|rest| !rest.is_empty());
+                let address = address.ok_or_else(|| wrong_url("it must be as in kafka://host:9092".to_owned()))?;
+                let (user, brokers) = match address.rsplit_once('@') {
+                    Some((user, _)) if user.contains(':') => {
+                        return KeyError::wrong("url", "the password belongs into password_file");
+                    }
+                    Some((user, brokers)) => (Some(user.to_owned()), brokers),
+                    None => (None, address),
+                };
+                self.check_user(&user, "kafka://user@host:9092")?;
+                for (key, value, most) in [("partitions", self.partitions, 10_000), ("replicas", self.replicas, 100)] {
+                    if value.is_some_and(|value| !(1..=most).contains(&value)) {
+                        return KeyError::wrong(key, format!("it is not within 1 to {most}"));
+                    }
+                }
+                Ok(TargetSettings::Kafka {
+                    brokers: brokers.trim_end_matches('/').to_owned(),
+                    user,
+                    topic_prefix: self.topic_prefix.clone().unwrap_or_else(|| "strongback.".to_owned()),
+                    partitions: self.partitions.unwrap_or(-1),
+                    replicas: self.replicas.unwrap_or(-1),
+                    properties: self.properties.clone(),
+                })
+            }
+        }
+    }
+
+    /// Checks that a user has a password, and the reverse.
+    fn check_user(&self, user: &Option<String>, example: &str) -> Result<(), KeyError> {
+        match self.password_file.is_some() == user.is_some() {
+            true => Ok(()),
+            false => {
+                let why = format!("a user in url and a password_file belong together, as in {example}");
+                KeyError::wrong("password_file", why)
+            }
+        }
     }
 }
 
