@@ -303,7 +303,7 @@ impl ArchiveTable {
             true => Ok(()),
             false => {
                 let why = format!("a user in url and a password_file belong together, as in {example}");
-                KeyError::wrong("password_file", why)
+                KeyError::wrong(if user.is_some() { "url" } else { "password_file" }, why)
             }
         }
     }

@@ -153,7 +153,7 @@ mod tests {
         let missing: Vec<&String> = all.difference(&used).filter(|key| !is_repeated(key)).collect();
         assert!(missing.is_empty(), "{missing:?}");
         let unknown: Vec<&String> = used.difference(&all).collect();
-        let is_free = |key: &str| key.contains(".tags.") || key.contains(".headers.");
+        let is_free = |key: &str| [".tags.", ".headers.", ".properties."].iter().any(|table| key.contains(table));
         assert!(unknown.iter().all(|key| is_free(key)), "{unknown:?}");
     }
 

@@ -296,6 +296,30 @@ const WRONG: &[(&str, &str)] = &[
         "[[archive]]\nname = \"a\"\ntarget = \"postgres\"\nurl = \"postgresql://u@db/t\"\nchannels = [\"a{b}\"]",
         "5:13: archive.channels: archive \"a\": channel pattern \"a{b}\"",
     ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"questdb\"\nurl = \"http://u:secret@db:9000\"",
+        "4:1: archive.url: archive \"a\": the password belongs into password_file",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"questdb\"\nurl = \"http://u@db:9000\"",
+        "4:1: archive.url: archive \"a\": a user in url and a password_file belong together",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"questdb\"\nurl = \"db:9000\"",
+        "4:1: archive.url: archive \"a\": it must begin with http:// or https://",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"questdb\"\nurl = \"http://db\"\nschema = \"s\"",
+        "5:1: archive.schema: archive \"a\": target \"questdb\" has no such key",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"db:9092\"",
+        "4:1: archive.url: archive \"a\": it must be as in kafka://host:9092",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"kafka://db:9092\"\nreplicas = 0",
+        "5:1: archive.replicas: archive \"a\": it is not within 1 to 100",
+    ),
     // Webhooks.
     ("[[webhook]]\nurl = \"ops\"", "2:1: webhook.url: it must begin with http:// or https:// and a host"),
     ("[[webhook]]\nurl = \"http://ops:99999/x\"", "2:1: webhook.url: port 99999 is not within 0 to 65535"),
