@@ -12,10 +12,9 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+from archives import START, follower, told
 from peers import Peer
 from strongback import Server, eventually
-
-START = 1_790_000_000_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +83,6 @@ class Topic:
         return [json.loads(message.value()) for message in self.messages]
 
 
-def follower(server: Server, name: str = "copy") -> dict[str, Any]:
-    (found,) = (one for one in server.get("/api/followers")["followers"] if one["name"] == name)
-    return found
-
-
-def told(server: Server, *words: str) -> None:
-    events = "select text from strongback.events where source = 'archive'"
-    eventually(f"an event {words}", lambda: any(all(word in text for word in words) for (text,) in server.sql(events)))
-
-
 def test_a_message_is_a_frame(server: Server, kafka: Peer, prefix: str) -> None:
     lines = [
         f'm,bay=no\\ rth f=0.1,i=-9223372036854775808i,b=t,s="a\\"\\\\\u00e9" {START}',
@@ -157,17 +146,15 @@ def test_two_followers_of_one_name_are_told(server: Server, kafka: Peer, prefix:
     assert server.write(f"m n=0i {START}") == (204, None)
     topic = Topic(kafka, f"{prefix}.m")
     topic.has(1)
-    positions = Topic(kafka, "strongback-positions-copy")
-    eventually("a position", lambda: positions.messages.extend(positions.consumer.consume(1, timeout=0.2)) or positions.messages)
-    eventually("the newest position", lambda: not (more := positions.consumer.consume(100, timeout=0.5)) or positions.messages.extend(more))
-    origin = positions.messages[-1].key().decode().split("-")[0]
+    # Positions are in a topic of this follower and store. Other tests have one, too.
+    names = set(topic.consumer.list_topics(timeout=10).topics)
+    origins = {name.removeprefix("strongback-positions-copy-") for name in names if "positions" in name}
     # What a second one would do as it begins.
-    settings = {
-        "bootstrap.servers": f"127.0.0.1:{kafka.ports['broker']}",
-        "transactional.id": f"strongback-copy-{origin}",
-    }
+    settings = {"bootstrap.servers": f"127.0.0.1:{kafka.ports['broker']}"}
     for n in range(1, 4):
-        confluent_kafka.Producer(settings).init_transactions(30)
+        for origin in origins:
+            name = f"strongback-copy-{origin}"
+            confluent_kafka.Producer({**settings, "transactional.id": name}).init_transactions(30)
         assert server.write(f"m n={n}i {START + n}") == (204, None)
         assert topic.has(n + 1)[-1]["values"] == {"n": n}
     told(server, "delivers nothing", "another follower named")

@@ -11,10 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from archives import START, follower, told
 from private_postgres import USER, PrivatePostgres
 from strongback import BINARY, Server, eventually
-
-START = 1_790_000_000_000_000_000
 
 
 @pytest.fixture
@@ -42,11 +41,6 @@ def server(tmp_path: pathlib.Path, postgres: PrivatePostgres) -> Iterator[Server
     running.stop()
 
 
-def follower(server: Server, name: str = "copy") -> dict[str, Any]:
-    (found,) = (one for one in server.get("/api/followers")["followers"] if one["name"] == name)
-    return found
-
-
 def rows(postgres: PrivatePostgres, sql: str) -> list[tuple[Any, ...]]:
     with postgres.connect() as connection:
         try:
@@ -57,12 +51,6 @@ def rows(postgres: PrivatePostgres, sql: str) -> list[tuple[Any, ...]]:
 
 def has(postgres: PrivatePostgres, sql: str, expected: list[tuple[Any, ...]]) -> None:
     eventually(f"{sql} in the archive", lambda: rows(postgres, sql) == expected or None)
-
-
-def told(server: Server, *words: str) -> None:
-    """Waits for an event of the archive with some words."""
-    events = "select text from strongback.events where source = 'archive'"
-    eventually(f"an event {words}", lambda: any(all(word in text for word in words) for (text,) in server.sql(events)))
 
 
 def test_each_value_is_there_as_it_is_here(server: Server, postgres: PrivatePostgres) -> None:

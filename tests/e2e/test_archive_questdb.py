@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import random
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,10 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from archives import START, follower, told
 from peers import Peer
-from strongback import Server, eventually
-
-START = 1_790_000_000_000_000_000
+from strongback import BINARY, Server, eventually
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +62,6 @@ def has(questdb: Peer, sql: str, expected: list[list[Any]]) -> None:
         eventually(f"{sql} in QuestDB", is_there)
     except AssertionError:
         assert seen == expected
-
-
-def follower(server: Server) -> dict[str, Any]:
-    (found,) = server.get("/api/followers")["followers"]
-    return found
-
-
-def told(server: Server, *words: str) -> None:
-    events = "select text from strongback.events where source = 'archive'"
-    eventually(f"an event {words}", lambda: any(all(word in text for word in words) for (text,) in server.sql(events)))
 
 
 def test_each_value_is_there_as_it_is_here(server: Server, questdb: Peer) -> None:
@@ -187,6 +177,24 @@ def test_tables_that_somebody_changes(server: Server, questdb: Peer) -> None:
     has(questdb, "select n, count() from c where n >= 4 group by n order by n", [[4, 1], [5, 1]])
 
 
+def test_a_backfill_brings_what_was_lost(server: Server, questdb: Peer) -> None:
+    lines = [f"b,s={n % 2} n={n}i {START + n * 1_000_000_000}" for n in range(10)]
+    assert server.write("\n".join(lines)) == (204, None)
+    has(questdb, "select count() from b", [[10]])
+    ask(questdb, "truncate table b")
+    has(questdb, "select count() from b", [[0]])
+    address = ["--server", f"127.0.0.1:{server.http_port}"]
+    backfill = [BINARY, "archive", "backfill", "copy", *address, "--from"]
+    done = subprocess.run([*backfill, "2026-09-21T14:13:26Z"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("copy  following"), done.stdout
+    has(questdb, "select n from b order by n", [[6], [7], [8], [9]])
+    subprocess.run([*backfill, "start"], capture_output=True, check=True)
+    has(questdb, "select count(), sum(n) from b", [[10, 45]])
+    wrong = subprocess.run([*backfill, "soon"], capture_output=True, text=True)
+    assert wrong.returncode != 0
+    assert "soon" in wrong.stderr
+
+
 def test_values_that_it_cannot_hold_are_counted(server: Server, questdb: Peer) -> None:
     lines = [
         f"v a=-9223372036854775808i,u=18446744073709551615u {START}",
@@ -213,6 +221,6 @@ url = "http://127.0.0.1:{server.http_port}"
     try:
         assert second.write(f"m a=1i {START}") == (204, None)
         told(second, "no QuestDB of version 9.1 or newer")
-        assert follower(second)["state"] == "retrying"
+        assert follower(second, "wrong")["state"] == "retrying"
     finally:
         second.stop()

@@ -15,6 +15,8 @@ pub(crate) trait Dialect {
     const FIXED: &'static [(&'static str, Field, Self::Type)];
     /// Type of a tag.
     const TAG: Self::Type;
+    /// Whether the type of a column can be changed to one that holds more.
+    const WIDENS: bool = true;
 
     /// Returns the type for values of a channel.
     fn of_channel(channel: ChannelType) -> Self::Type;
@@ -144,7 +146,7 @@ fn place<D: Dialect>(
             }
             Some(Have { name, column_type: Some(have), is_tag: tag }) if *tag == is_tag => {
                 if !D::holds(*have, wanted) {
-                    if !D::holds(wanted, *have) {
+                    if !D::WIDENS || !D::holds(wanted, *have) {
                         continue;
                     }
                     *have = wanted;

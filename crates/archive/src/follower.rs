@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
-use strongback_store::{CommitNumber, Pattern, Store, StreamId, TooCostly, let_run};
+use strongback_store::{CommitNumber, Pattern, Scan, Store, StreamId, TooCostly, let_run};
 
 use crate::backlog::{Backlog, Read, Skipped};
 use crate::backoff::{Backoff, Pauses};
@@ -101,6 +101,8 @@ pub type Notes = dyn Fn(Note) + Send + Sync;
 /// A running follower. It is stopped when dropped.
 pub struct Follower {
     control: Arc<Control>,
+    /// Whether the target recognises frames that are delivered again.
+    can_go_back: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -122,6 +124,8 @@ struct Asked {
     command: Command,
     /// Whether it is to try again without waiting.
     at_once: bool,
+    /// Time from which it is to deliver again.
+    from_time: Option<i64>,
 }
 
 struct Control {
@@ -172,7 +176,7 @@ impl Follower {
         let status = Mutex::new(Status::default());
         let first = if options.is_paused { Command::Pause } else { Command::Run };
         let control = Arc::new(Control {
-            asked: Mutex::new(Asked { command: first, at_once: false }),
+            asked: Mutex::new(Asked { command: first, at_once: false, from_time: None }),
             changed: Condvar::new(),
             status,
             has_ended: Mutex::new(false),
@@ -186,6 +190,7 @@ impl Follower {
         );
         let backoff = Backoff::new(options.pauses);
         let quarantine = Quarantine::new(&options.folder, &options.name);
+        let can_go_back = target.recognises_frames();
         let mut worker = Worker {
             store,
             target,
@@ -209,7 +214,7 @@ impl Follower {
         let file = worker.options.name.clone();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run());
         let thread = thread.map_err(|source| PositionsError::Io { file, source })?;
-        Ok(Follower { control, thread: Some(thread) })
+        Ok(Follower { control, can_go_back, thread: Some(thread) })
     }
 
     /// Returns its state and counters.
@@ -225,6 +230,18 @@ impl Follower {
     /// Lets a paused follower continue, and one that waits try again at once.
     pub fn resume(&self) {
         self.control.set(Command::Run);
+    }
+
+    /// Lets it deliver again what it has delivered, from the first frame of each stream with this `time` or a later one.
+    /// Returns false if its target would have these frames twice.
+    pub fn backfill(&self, time: i64) -> bool {
+        if self.can_go_back {
+            let mut asked = self.control.asked.lock();
+            asked.from_time = Some(asked.from_time.map_or(time, |other| other.min(time)));
+            asked.at_once = true;
+            self.control.changed.notify_all();
+        }
+        self.can_go_back
     }
 
     /// Asks it to stop once the delivery under way has ended.
@@ -318,6 +335,16 @@ impl Worker {
                 }
                 Command::Run => {}
             }
+            let from_time = self.control.asked.lock().from_time.take();
+            if let Some(time) = from_time
+                && let Err(error) = self.go_back(time)
+            {
+                // Asked again, unless another time was asked for meanwhile.
+                self.control.asked.lock().from_time.get_or_insert(time);
+                let pause = self.failed(&error);
+                self.control.wait(pause);
+                continue;
+            }
             let pause = match self.round() {
                 Ok(pause) => pause,
                 Err(error) => self.failed(&error),
@@ -325,6 +352,25 @@ impl Worker {
             self.control.wait(pause);
         }
         self.save();
+    }
+
+    /// Sets the positions back to the first frames with a time or a later one.
+    fn go_back(&mut self, time: i64) -> Result<(), TargetError> {
+        self.begin()?;
+        let streams: Vec<StreamId> =
+            self.backlog.streams().map_err(too_costly)?.iter().map(|(stream, _)| stream.id).collect();
+        let view = self.store.view().with_excluded();
+        for stream in streams {
+            let mut scan = Scan::all(stream, Vec::new());
+            (scan.time, scan.batch_rows) = (time..i64::MAX, 1);
+            let first = view.scan(scan).filter_map(Result::ok).find_map(|batch| batch.rows.first().copied());
+            let next = self.positions.of(stream).next_row;
+            if let Some(first) = first.filter(|first| *first < next) {
+                self.positions.advance(stream, first);
+            }
+        }
+        self.save();
+        Ok(())
     }
 
     fn status(&self, change: impl FnOnce(&mut Status)) {

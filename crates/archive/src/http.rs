@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use ureq::Agent;
 use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderValue, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
-use ureq::typestate::AgentScope;
+use ureq::typestate::{AgentScope, WithBody};
+use ureq::{Agent, RequestBuilder};
 
 /// Max bytes of a response head.
 const HEAD_MAX: usize = 16 * 1024;
@@ -123,7 +123,25 @@ impl Http {
         content_type: &str,
         body: &[u8],
     ) -> Result<Answer, String> {
-        let mut request = self.agent.post(format!("{}{path}", self.base)).header("content-type", content_type);
+        self.send(self.agent.post(format!("{}{path}", self.base)), parameters, content_type, body)
+    }
+
+    /// Puts a body to a path.
+    ///
+    /// # Errors
+    /// Returns an error in words if there is no whole answer.
+    pub fn put(&self, path: &str, content_type: &str, body: &[u8]) -> Result<Answer, String> {
+        self.send(self.agent.put(format!("{}{path}", self.base)), &[], content_type, body)
+    }
+
+    fn send(
+        &self,
+        request: RequestBuilder<WithBody>,
+        parameters: &[(&str, &str)],
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<Answer, String> {
+        let mut request = request.header("content-type", content_type);
         for (key, value) in parameters {
             request = request.query(key, value);
         }

@@ -180,7 +180,7 @@ impl Kafka {
         }
         let topic = self.options.positions_topic();
         for (part, row) in next.into_values() {
-            let (key, value) = positions::record(&self.options, part, row);
+            let (key, value) = positions::record(part, row);
             send(producer, &topic, &key, value.as_bytes(), None)?;
             bytes += (key.len() + value.len()) as u64;
         }
@@ -317,9 +317,15 @@ impl KafkaOptions {
         crate::columns::with_checksum(&altered, &name, TOPIC_MAX)
     }
 
-    /// Returns the name of the topic with the positions of the follower.
+    /// Returns the name of the topic with the positions of the follower. It has the origin of the store, so that nobody
+    /// else's open transaction hides the end of the topic from this follower.
     fn positions_topic(&self) -> String {
-        format!("strongback-positions-{}", self.follower)
+        format!("strongback-positions-{}", self.id())
+    }
+
+    /// Returns what tells this follower apart from all others.
+    fn id(&self) -> String {
+        format!("{}-{:032x}", self.follower, self.origin)
     }
 
     /// Returns the properties of all clients.
@@ -339,7 +345,7 @@ impl KafkaOptions {
         }
         config
             .set("bootstrap.servers", &self.brokers)
-            .set("transactional.id", format!("strongback-{}-{:032x}", self.follower, self.origin))
+            .set("transactional.id", format!("strongback-{}", self.id()))
             .set("transaction.timeout.ms", DELIVERY.as_millis().to_string());
         config
     }

@@ -7,6 +7,7 @@
 //! The crate reads the store and knows nothing of sources, SQL or the server.
 
 pub mod delivery;
+pub mod elasticsearch;
 pub mod follower;
 pub mod http;
 #[cfg(feature = "kafka")]
@@ -20,6 +21,7 @@ pub mod target;
 mod backlog;
 mod backoff;
 mod columns;
+mod json;
 mod quarantine;
 #[cfg(test)]
 mod tests;

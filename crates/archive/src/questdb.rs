@@ -116,6 +116,10 @@ impl Target for Questdb {
         Ok(None)
     }
 
+    fn recognises_frames(&self) -> bool {
+        true
+    }
+
     fn deliver(&mut self, delivery: &Delivery) -> Result<Delivered, TargetError> {
         let mut groups: BTreeMap<String, Vec<&StreamFrames>> = BTreeMap::new();
         for part in &delivery.parts {

@@ -16,6 +16,11 @@ pub trait Target: Send {
     /// Returns an error if the target cannot be used now.
     fn open(&mut self) -> Result<Option<HashMap<StreamId, u64>>, TargetError>;
 
+    /// Returns whether frames that are there already are recognised, so that any may be delivered again.
+    fn recognises_frames(&self) -> bool {
+        false
+    }
+
     /// Makes all frames of a delivery durable at the target, with tables and columns for them. Frames that are there
     /// already stay as they are.
     ///

@@ -44,6 +44,10 @@ impl Target for Faulty {
         Ok(self.keeps_positions.then(|| self.there.0.lock().positions.clone()))
     }
 
+    fn recognises_frames(&self) -> bool {
+        !self.keeps_positions
+    }
+
     fn deliver(&mut self, delivery: &Delivery) -> Result<Delivered, TargetError> {
         let mut there = self.there.0.lock();
         there.calls += 1;
@@ -290,6 +294,30 @@ fn a_follower_from_now_leaves_the_past_out_but_has_all_of_new_streams() {
     let rows: Vec<(u32, u64)> = there.0.lock().rows.keys().copied().collect();
     let expected = (10..12).map(|row| (a.0, row)).chain((0..5).map(|row| (b.0, row)));
     assert_eq!(rows, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_backfill_delivers_again_from_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let there = Arc::new((Mutex::new(There::default()), Condvar::new()));
+    let (a, b) = (append(&store, "a", 0..10), append(&store, "b", 20..25));
+    let (mut follower, _) = start(&store, faulty(&there, 0, 0, false), options(folder.path()));
+    wait(&there, 15);
+    assert!(follower.stop(STOP));
+    // The target loses all, and one that begins now leaves nothing out that is asked for.
+    there.0.lock().rows.clear();
+    let (mut follower, _) = start(&store, faulty(&there, 0, 0, false), options(folder.path()));
+    assert!(follower.backfill(NOW + 7));
+    wait(&there, 8);
+    let rows: Vec<(u32, u64)> = there.0.lock().rows.keys().copied().collect();
+    let expected = (7..10).map(|row| (a.0, row)).chain((0..5).map(|row| (b.0, row)));
+    assert_eq!(rows, expected.collect::<Vec<_>>());
+    assert!(follower.backfill(i64::MIN));
+    wait(&there, 15);
+    assert!(follower.stop(STOP));
+    let (follower, _) = start(&store, faulty(&there, 0, 0, true), options(folder.path()));
+    assert!(!follower.backfill(NOW), "frames would be there twice");
 }
 
 #[test]

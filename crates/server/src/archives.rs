@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use strongback_archive::elasticsearch::{self, Elasticsearch};
 use strongback_archive::http::{self, Http, HttpOptions};
 #[cfg(feature = "kafka")]
 use strongback_archive::kafka::{Kafka, KafkaOptions};
@@ -23,6 +24,7 @@ use strongback_archive::questdb::{self, Questdb};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
 use strongback_query::FollowerRow;
 use strongback_store::Store;
+use ureq::http::Uri;
 
 use crate::ingest::Ingest;
 use crate::process::clock::now_ns;
@@ -197,6 +199,28 @@ impl Archives {
         self.set_paused(name, false)
     }
 
+    /// Lets a follower deliver again what is stored, from the first frame of each stream with this `time` or a later one.
+    /// Returns `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// Returns an error in words if it does not run, or its target would have these frames twice.
+    pub fn backfill(&self, name: &str, time: i64) -> Option<Result<(), String>> {
+        let entry = self.all.iter().find(|entry| entry.archive.name == name)?;
+        let running = entry.running.lock();
+        Some(match &running.follower {
+            None => Err("it does not run".to_owned()),
+            Some(_) if running.is_paused => Err("it is paused; resume it first".to_owned()),
+            Some(follower) if follower.backfill(time) => Ok(()),
+            Some(_) => {
+                let kind = entry.archive.target.kind().name();
+                Err(format!(
+                    "a target of kind {kind:?} keeps the positions itself, and would have frames twice; remove there \
+                     what is to be delivered again, positions and frames"
+                ))
+            }
+        })
+    }
+
     fn set_paused(&self, name: &str, is_paused: bool) -> Option<io::Result<()>> {
         let entry = self.all.iter().find(|entry| entry.archive.name == name)?;
         let file = paused_file(&self.folder, name);
@@ -282,9 +306,6 @@ impl Archive {
     /// # Errors
     /// Returns an error in words if a file cannot be used.
     pub fn target(&self, origin: u128) -> Result<Box<dyn Target>, String> {
-        let secret = |key: &str, file: &Option<PathBuf>| {
-            file.as_deref().map(http::secret).transpose().map_err(|why| format!("{key}: {why}"))
-        };
         match &self.target {
             TargetSettings::Postgres { config, schema } => {
                 let mut config = config.as_ref().clone();
@@ -296,15 +317,12 @@ impl Archive {
                 Ok(Box::new(target.map_err(|error| error.to_string())?))
             }
             TargetSettings::Questdb { url, user } => {
-                let password = secret("password_file", &self.password_file)?;
-                let options = HttpOptions {
-                    url: url.clone(),
-                    user: user.clone().map(|user| (user, password.unwrap_or_default())),
-                    token: secret("token_file", &self.token_file)?.map(|token| ("Bearer", token)),
-                    ca_file: self.ca_file.clone(),
-                    timeout: questdb::TIMEOUT,
-                };
-                Ok(Box::new(Questdb::new(Http::new(&options)?, origin)))
+                let http = self.http(url, user, "Bearer", questdb::TIMEOUT)?;
+                Ok(Box::new(Questdb::new(http, origin)))
+            }
+            TargetSettings::Elasticsearch { url, user, index_prefix } => {
+                let http = self.http(url, user, "ApiKey", elasticsearch::TIMEOUT)?;
+                Ok(Box::new(Elasticsearch::new(http, index_prefix.clone(), origin)))
             }
             #[cfg(feature = "kafka")]
             TargetSettings::Kafka { brokers, user, topic_prefix, partitions, replicas, properties } => {
@@ -330,6 +348,23 @@ impl Archive {
             TargetSettings::Kafka { .. } => Err("this program was built without Kafka".to_owned()),
         }
     }
+
+    /// Prepares the client of an HTTP server, whose tokens have a scheme.
+    fn http(&self, url: &Uri, user: &Option<String>, scheme: &'static str, timeout: Duration) -> Result<Http, String> {
+        let password = secret("password_file", &self.password_file)?;
+        Http::new(&HttpOptions {
+            url: url.clone(),
+            user: user.clone().map(|user| (user, password.unwrap_or_default())),
+            token: secret("token_file", &self.token_file)?.map(|token| (scheme, token)),
+            ca_file: self.ca_file.clone(),
+            timeout,
+        })
+    }
+}
+
+/// Reads the file that a key names.
+fn secret(key: &str, file: &Option<PathBuf>) -> Result<Option<String>, String> {
+    file.as_deref().map(http::secret).transpose().map_err(|why| format!("{key}: {why}"))
 }
 
 /// Returns the level and the text of a note.

@@ -125,6 +125,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))
         .route("/api/followers", get(followers::list))
+        .route("/api/followers/{name}/backfill", post(followers::backfill))
         .route("/api/followers/{name}/pause", post(followers::pause))
         .route("/api/followers/{name}/resume", post(followers::resume))
         .route("/api/playbacks", get(playbacks::list).post(playbacks::start))

@@ -8,10 +8,8 @@
 //! Values that the frame does not have are left out. Integers are numbers with all their digits, not-a-number and
 //! infinities are texts, arrays are arrays, blobs their references.
 
-use strongback_store::Value;
-use strongback_store::text::not_finite;
-
 use crate::delivery::StreamFrames;
+use crate::json::{integer, text, value};
 
 /// Writer of the frames of a stream.
 pub(super) struct Writer<'a> {
@@ -72,47 +70,4 @@ impl<'a> Writer<'a> {
         }
         out.extend_from_slice(b"}}");
     }
-}
-
-fn value(out: &mut Vec<u8>, cell: Value<'_>) {
-    match cell {
-        Value::Bool(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
-        Value::I8(value) => integer(out, value),
-        Value::I16(value) => integer(out, value),
-        Value::I32(value) => integer(out, value),
-        Value::I64(value) => integer(out, value),
-        Value::U8(value) => integer(out, value),
-        Value::U16(value) => integer(out, value),
-        Value::U32(value) => integer(out, value),
-        Value::U64(value) => integer(out, value),
-        Value::F32(value) if value.is_finite() => json(out, &value),
-        Value::F32(value) => json(out, not_finite(value.into())),
-        Value::F64(value) if value.is_finite() => json(out, &value),
-        Value::F64(value) => json(out, not_finite(value)),
-        Value::String(value) => text(out, value),
-        Value::Blob(blob) => text(out, &blob.to_string()),
-        Value::Array(array) => {
-            out.push(b'[');
-            for (at, element) in array.iter().enumerate() {
-                if at > 0 {
-                    out.push(b',');
-                }
-                value(out, element);
-            }
-            out.push(b']');
-        }
-    }
-}
-
-fn integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
-}
-
-fn text(out: &mut Vec<u8>, text: &str) {
-    json(out, text);
-}
-
-fn json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    // Writing into memory does not fail, and neither do numbers and texts.
-    let _ = serde_json::to_writer(out, value);
 }

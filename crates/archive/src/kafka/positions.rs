@@ -25,19 +25,16 @@ pub(super) const CONFIG: [(&str, &str); 4] = [
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Returns the key and the value for a position.
-pub(super) fn record(options: &KafkaOptions, frames: &StreamFrames, row: u64) -> (String, String) {
-    let key = format!("{:032x}-{}", options.origin, frames.id().0);
-    (key, json!({ "next_row": row, "stream": frames.stream.key.to_string() }).to_string())
+pub(super) fn record(frames: &StreamFrames, row: u64) -> (String, String) {
+    let value = json!({ "next_row": row, "stream": frames.stream.key.to_string() });
+    (frames.id().0.to_string(), value.to_string())
 }
 
-/// Returns the stream and the next row of a message, if it is one of a store.
-pub(super) fn parse(origin: u128, key: &[u8], value: &[u8]) -> Option<(StreamId, u64)> {
-    let (of, stream) = std::str::from_utf8(key).ok()?.split_once('-')?;
-    if of != format!("{origin:032x}") {
-        return None;
-    }
+/// Returns the stream and the next row of a message, if it is a position.
+pub(super) fn parse(key: &[u8], value: &[u8]) -> Option<(StreamId, u64)> {
+    let stream = std::str::from_utf8(key).ok()?.parse().ok()?;
     let value: Json = serde_json::from_slice(value).ok()?;
-    Some((StreamId(stream.parse().ok()?), value["next_row"].as_u64()?))
+    Some((StreamId(stream), value["next_row"].as_u64()?))
 }
 
 /// Reads the positions of all streams.
@@ -55,7 +52,7 @@ pub(super) fn read(options: &KafkaOptions) -> Result<HashMap<StreamId, u64>, Str
     config
         .set("bootstrap.servers", &options.brokers)
         .set("client.id", "strongback")
-        .set("group.id", format!("strongback-{}", options.follower))
+        .set("group.id", format!("strongback-{}", options.id()))
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
         .set("isolation.level", "read_committed")
@@ -74,7 +71,7 @@ pub(super) fn read(options: &KafkaOptions) -> Result<HashMap<StreamId, u64>, Str
         match consumer.poll(Duration::from_millis(100)) {
             Some(Ok(message)) => {
                 heard = Instant::now();
-                let parsed = parse(options.origin, message.key().unwrap_or(&[]), message.payload().unwrap_or(&[]));
+                let parsed = parse(message.key().unwrap_or(&[]), message.payload().unwrap_or(&[]));
                 positions.extend(parsed);
             }
             Some(Err(KafkaError::PartitionEOF(_))) => return Ok(positions),

@@ -30,7 +30,7 @@ pub(super) fn write(
 ) -> Result<(Vec<u8>, u64), TargetError> {
     let (mut out, mut altered) = (Vec::new(), 0);
     for (part, places) in parts.iter().zip(plans) {
-        let head = head(table, part, places, origin);
+        let (head, altered_tags) = head(table, part, places, origin);
         let fields: Vec<(Vec<u8>, &Field, QuestdbType)> = places
             .iter()
             .filter(|(_, field, _)| !matches!(field, Field::Tag(_) | Field::Stream | Field::Time))
@@ -47,6 +47,7 @@ pub(super) fn write(
                 return Err(TargetError::Rejected("its time is before 1970".to_owned()));
             }
             out.extend_from_slice(&head);
+            altered += altered_tags;
             let begin = out.len();
             for (key, field, column_type) in &fields {
                 altered += add(&mut out, &part.batch, at, (key, field, *column_type));
@@ -61,9 +62,10 @@ pub(super) fn write(
     Ok((out, altered))
 }
 
-/// Returns the table and the tags of a stream's lines.
-fn head(table: &str, part: &StreamFrames, places: &[Place], origin: u128) -> Vec<u8> {
-    let mut head = Vec::new();
+/// Returns the table and the tags of a stream's lines, and the number of tags that are altered: a zero byte is refused
+/// there.
+fn head(table: &str, part: &StreamFrames, places: &[Place], origin: u128) -> (Vec<u8>, u64) {
+    let (mut head, mut altered) = (Vec::new(), 0);
     escape(&mut head, table);
     for (name, field, _) in places {
         let value = match field {
@@ -74,12 +76,13 @@ fn head(table: &str, part: &StreamFrames, places: &[Place], origin: u128) -> Vec
             },
             _ => continue,
         };
+        altered += u64::from(value.contains('\0'));
         head.push(b',');
         escape(&mut head, name);
         head.push(b'=');
-        escape(&mut head, &value);
+        escape(&mut head, &value.replace('\0', "\u{fffd}"));
     }
-    head
+    (head, altered)
 }
 
 /// Adds a field, unless it has no value. Returns 1 if its value is NULL there or rounded, else 0.

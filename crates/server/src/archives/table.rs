@@ -23,9 +23,10 @@ const NAME_MAX: usize = 64;
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`, `questdb`, `kafka`.
+    /// Kind of the target: `postgres`, `questdb`, `kafka`, `elasticsearch`.
     pub target: TargetKind,
-    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`, `kafka://host:9092,host:9092`.
+    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`, `kafka://host:9092,host:9092`,
+    /// `http://user@host:9200`.
     pub url: String,
     /// File with the password.
     pub password_file: Option<PathBuf>,
@@ -37,6 +38,8 @@ pub struct ArchiveTable {
     pub schema: Option<String>,
     /// Beginning of the names of topics of `kafka`. Default `strongback.`.
     pub topic_prefix: Option<String>,
+    /// Beginning of the names of indices of `elasticsearch`. Default `strongback-`.
+    pub index_prefix: Option<String>,
     /// Partitions of a new topic of `kafka`, 1 to 10,000. Default: that of the brokers.
     pub partitions: Option<i32>,
     /// Replicas of a new topic of `kafka`, 1 to 100. Default: that of the brokers.
@@ -68,6 +71,8 @@ pub enum TargetKind {
     Questdb,
     /// Kafka.
     Kafka,
+    /// Elasticsearch and OpenSearch.
+    Elasticsearch,
 }
 
 impl TargetKind {
@@ -77,6 +82,7 @@ impl TargetKind {
             TargetKind::Postgres => "postgres",
             TargetKind::Questdb => "questdb",
             TargetKind::Kafka => "kafka",
+            TargetKind::Elasticsearch => "elasticsearch",
         }
     }
 }
@@ -143,6 +149,15 @@ pub enum TargetSettings {
         /// User of the password.
         user: Option<String>,
     },
+    /// Indices of an Elasticsearch.
+    Elasticsearch {
+        /// Address of its HTTP server.
+        url: Uri,
+        /// User of the password.
+        user: Option<String>,
+        /// Beginning of the names of indices.
+        index_prefix: String,
+    },
     /// Topics of a Kafka.
     Kafka {
         /// Addresses of brokers, separated by commas.
@@ -167,6 +182,7 @@ impl TargetSettings {
             TargetSettings::Postgres { .. } => TargetKind::Postgres,
             TargetSettings::Questdb { .. } => TargetKind::Questdb,
             TargetSettings::Kafka { .. } => TargetKind::Kafka,
+            TargetSettings::Elasticsearch { .. } => TargetKind::Elasticsearch,
         }
     }
 
@@ -175,6 +191,7 @@ impl TargetSettings {
         match self {
             TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
             TargetSettings::Questdb { url, .. } => url.to_string(),
+            TargetSettings::Elasticsearch { url, index_prefix, .. } => format!("{url} indices {index_prefix}*"),
             TargetSettings::Kafka { brokers, topic_prefix, .. } => format!("kafka://{brokers} topics {topic_prefix}*"),
         }
     }
@@ -232,10 +249,11 @@ impl ArchiveTable {
 
     /// Checks the address and the keys of the target.
     fn target(&self) -> Result<TargetSettings, KeyError> {
-        use TargetKind::{Kafka, Postgres, Questdb};
-        let of_some: [(&str, bool, &[TargetKind]); 7] = [
-            ("token_file", self.token_file.is_some(), &[Questdb]),
-            ("ca_file", self.ca_file.is_some(), &[Questdb]),
+        use TargetKind::{Elasticsearch, Kafka, Postgres, Questdb};
+        let of_some: [(&str, bool, &[TargetKind]); 8] = [
+            ("token_file", self.token_file.is_some(), &[Questdb, Elasticsearch]),
+            ("ca_file", self.ca_file.is_some(), &[Questdb, Elasticsearch]),
+            ("index_prefix", self.index_prefix.is_some(), &[Elasticsearch]),
             ("schema", self.schema.is_some(), &[Postgres]),
             ("topic_prefix", self.topic_prefix.is_some(), &[Kafka]),
             ("partitions", self.partitions.is_some(), &[Kafka]),
@@ -256,15 +274,13 @@ impl ArchiveTable {
                 Ok(TargetSettings::Postgres { config: Box::new(config), schema })
             }
             Questdb => {
-                let (url, user) = http::parse_url(&self.url).map_err(wrong_url)?;
-                self.check_user(&user, "http://user@host:9000")?;
-                if self.token_file.is_some() && user.is_some() {
-                    return KeyError::wrong("token_file", "a token and a password are one too many");
-                }
-                if self.ca_file.is_some() && url.scheme_str() != Some("https") {
-                    return KeyError::wrong("ca_file", "url is not https");
-                }
+                let (url, user) = self.http("http://user@host:9000")?;
                 Ok(TargetSettings::Questdb { url, user })
+            }
+            Elasticsearch => {
+                let (url, user) = self.http("http://user@host:9200")?;
+                let index_prefix = self.index_prefix.clone().unwrap_or_else(|| "strongback-".to_owned());
+                Ok(TargetSettings::Elasticsearch { url, user, index_prefix })
             }
             Kafka => {
                 if !cfg!(feature = "kafka") {
@@ -295,6 +311,19 @@ impl ArchiveTable {
                 })
             }
         }
+    }
+
+    /// Checks the address of an HTTP server, and returns it and the user.
+    fn http(&self, example: &str) -> Result<(Uri, Option<String>), KeyError> {
+        let (url, user) = http::parse_url(&self.url).map_err(|why| KeyError::new("url", why))?;
+        self.check_user(&user, example)?;
+        if self.token_file.is_some() && user.is_some() {
+            return KeyError::wrong("token_file", "a token and a password are one too many");
+        }
+        if self.ca_file.is_some() && url.scheme_str() != Some("https") {
+            return KeyError::wrong("ca_file", "url is not https");
+        }
+        Ok((url, user))
     }
 
     /// Checks that a user has a password, and the reverse.

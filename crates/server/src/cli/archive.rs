@@ -13,6 +13,18 @@ pub enum ArchiveCommand {
         #[command(flatten)]
         args: PlaybackArgs,
     },
+    /// Deliver again what is stored, for example to an archive that lost data; frames that are still there stay as they
+    /// are
+    Backfill {
+        /// Name of the archive
+        name: String,
+        /// `time` of the first frames: an instant, "-2h", or "start"
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+        from: String,
+        /// Server to use.
+        #[command(flatten)]
+        args: PlaybackArgs,
+    },
     /// Pause an archive, also beyond a restart; stored data waits for it
     Pause {
         /// Name of the archive

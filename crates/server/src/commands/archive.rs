@@ -1,4 +1,4 @@
-//! `strongback archive`: lists, pauses and resumes the followers of a running server.
+//! `strongback archive`: lists, pauses, resumes and backfills the followers of a running server.
 
 use serde_json::Value;
 use strongback_sources::instant;
@@ -21,6 +21,9 @@ pub fn run(command: &ArchiveCommand) -> anyhow::Result<Outcome> {
                 println!("there are no archives; [[archive]] in the configuration makes one");
             }
             followers.iter().for_each(|follower| println!("{}", lines(follower)));
+        }
+        ArchiveCommand::Backfill { name, from, args } => {
+            set(args, name, &format!("backfill?from={}", client::percent_encoded(from)))?;
         }
         ArchiveCommand::Pause { name, args } => set(args, name, "pause")?,
         ArchiveCommand::Resume { name, args } => set(args, name, "resume")?,

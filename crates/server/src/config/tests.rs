@@ -313,6 +313,10 @@ const WRONG: &[(&str, &str)] = &[
         "5:1: archive.schema: archive \"a\": target \"questdb\" has no such key",
     ),
     (
+        "[[archive]]\nname = \"a\"\ntarget = \"elasticsearch\"\nurl = \"http://db\"\nca_file = \"ca.pem\"",
+        "5:1: archive.ca_file: archive \"a\": url is not https",
+    ),
+    (
         "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"db:9092\"",
         "4:1: archive.url: archive \"a\": it must be as in kafka://host:9092",
     ),

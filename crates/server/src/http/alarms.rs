@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -66,7 +65,7 @@ async fn act(
     let ticket = server.readers.spawn(acted).await.map_err(Failure::internal)?.map_err(|error| match error {
         ActFailure::Act(error @ ActError::NotFound { .. }) => Failure::not_found(error.to_string()),
         ActFailure::Act(error @ (ActError::Already { .. } | ActError::NotShelved)) => {
-            Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() }
+            Failure::conflict(error.to_string())
         }
         ActFailure::Act(error) => Failure::bad_request(error.to_string()),
         ActFailure::Refused(error) => Failure::unavailable(format!("not written: {error}")),

@@ -40,6 +40,11 @@ impl Failure {
         Failure { status: StatusCode::INTERNAL_SERVER_ERROR, code: "internal", message: error.to_string() }
     }
 
+    /// Returns the error for a request that the present state does not allow.
+    pub fn conflict(message: impl Into<String>) -> Failure {
+        Failure { status: StatusCode::CONFLICT, code: "conflict", message: message.into() }
+    }
+
     /// Returns the error for a missing resource.
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure { status: StatusCode::NOT_FOUND, code: "not_found", message: message.into() }

@@ -30,9 +30,7 @@ fn failure(error: BookError) -> Failure {
     match error {
         BookError::Bad { .. } => Failure::bad_request(error.to_string()),
         BookError::Unknown(_) => Failure::not_found(error.to_string()),
-        BookError::Unfit { .. } | BookError::Conflict(_) => {
-            Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() }
-        }
+        BookError::Unfit { .. } | BookError::Conflict(_) => Failure::conflict(error.to_string()),
         BookError::File { .. } => Failure::unavailable(format!("not kept: {error}")),
     }
 }

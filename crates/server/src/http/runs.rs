@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -104,7 +103,7 @@ pub(super) async fn step(
     let taken = server.recorders.spawn(move || take(&taking, &about, step, &channels, now));
     let (run, words) = taken.await.map_err(Failure::internal)?.map_err(|error| match error {
         RunError::Unknown(_) => Failure::not_found(error.to_string()),
-        RunError::Step { .. } => Failure { status: StatusCode::CONFLICT, code: "conflict", message: error.to_string() },
+        RunError::Step { .. } => Failure::conflict(error.to_string()),
         RunError::Bad(_) => Failure::bad_request(error.to_string()),
         RunError::Refused(_) | RunError::NotDurable(_) => Failure::unavailable(error.to_string()),
     })?;
@@ -170,7 +169,7 @@ pub(super) async fn release(
         let has_clock = server.runs.runs().contains_key(&name);
         let message = not_released(&name, has_clock);
         return Err(match has_clock {
-            true => Failure { status: StatusCode::CONFLICT, code: "conflict", message },
+            true => Failure::conflict(message),
             false => Failure::not_found(message),
         });
     };
