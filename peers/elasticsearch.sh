@@ -11,7 +11,7 @@ fetch() {
 start() {
   mkdir -p "$folder/config"
   # A source file as a program: java compiles it in memory.
-  background "$(java_17)/bin/java" -Xmx768m -Des.set.netty.runtime.available.processors=false \
+  background "$(jdk)/bin/java" -Xmx768m -Des.set.netty.runtime.available.processors=false \
     --add-opens java.base/java.nio=ALL-UNNAMED -cp "$peers/elasticsearch-$version/*" \
     "$here/elasticsearch/Node.java" "$folder" "$http" "$transport"
   answers get "http://127.0.0.1:$http/"

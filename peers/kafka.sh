@@ -10,7 +10,7 @@ fetch() {
 
 start() {
   local java jars
-  java=$(java_17)/bin/java
+  java=$(jdk)/bin/java
   jars="$peers/kafka-$version/*"
   cat >"$folder/server.properties" <<END
 process.roles=broker,controller
