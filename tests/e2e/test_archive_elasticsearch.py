@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from archives import START, follower, told
+from archives import START, follower, send_while_killing, told
 from peers import Peer
 from strongback import Server, eventually
 
@@ -123,28 +122,8 @@ def test_an_index_grows_with_its_streams(server: Server, elasticsearch: Peer) ->
 
 
 def test_count_and_sum_are_equal_whatever_is_killed(server: Server, elasticsearch: Peer) -> None:
-    rng = random.Random(4)
-    sent = [0, 0, 0]
-    for part in range(4):
-        for _ in range(20):
-            stream = rng.randrange(3)
-            values = range(sent[stream], sent[stream] + rng.randrange(1, 300))
-            # Many frames have the time of another one.
-            lines = [f"k,s={stream} n={n}i {START + n // 3}" for n in values]
-            assert server.write("\n".join(lines)) == (204, None)
-            sent[stream] = values.stop
-        if part == 0:
-            server.kill()
-            server.start()
-        elif part == 1:
-            elasticsearch.kill()
-            elasticsearch.start()
-        elif part == 2:
-            elasticsearch.kill()
-            server.kill()
-            server.start()
-            eventually("an attempt that failed", lambda: follower(server)["failed_attempts"] > 0)
-            elasticsearch.start()
+    # Many frames have the time of another one.
+    sent = send_while_killing(server, elasticsearch, seed=4, frames_per_instant=3)
     sums = {"s": {"terms": {"field": "s"}, "aggs": {"sum": {"sum": {"field": "n"}}}}}
     expected = [(str(s), n, n * (n - 1) // 2) for s, n in enumerate(sent)]
 

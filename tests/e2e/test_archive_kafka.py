@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from archives import START, follower, told
+from archives import START, follower, send_while_killing, told
 from peers import Peer
 from strongback import Server, eventually
 
@@ -106,27 +105,7 @@ def test_a_message_is_a_frame(server: Server, kafka: Peer, prefix: str) -> None:
 
 
 def test_each_frame_is_there_once_whatever_is_killed(server: Server, kafka: Peer, prefix: str) -> None:
-    rng = random.Random(3)
-    sent = [0, 0, 0]
-    for part in range(6):
-        for _ in range(20):
-            stream = rng.randrange(3)
-            values = range(sent[stream], sent[stream] + rng.randrange(1, 200))
-            lines = [f"k,s={stream} n={n}i {START + n}" for n in values]
-            assert server.write("\n".join(lines)) == (204, None)
-            sent[stream] = values.stop
-        if part % 3 == 0:
-            server.kill()
-            server.start()
-        elif part == 1:
-            kafka.kill()
-            kafka.start()
-        elif part == 5:
-            kafka.kill()
-            server.kill()
-            server.start()
-            eventually("an attempt that failed", lambda: follower(server)["failed_attempts"] > 0)
-            kafka.start()
+    sent = send_while_killing(server, kafka, seed=3)
     topic = Topic(kafka, f"{prefix}.k")
     messages = topic.has(sum(sent))
     for stream, count in enumerate(sent):

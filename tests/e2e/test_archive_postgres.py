@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from archives import START, follower, told
+from archives import START, follower, send_while_killing, told
 from private_postgres import USER, PrivatePostgres
 from strongback import BINARY, Server, eventually
 
@@ -85,28 +84,7 @@ def test_a_table_grows_with_its_streams(server: Server, postgres: PrivatePostgre
 
 
 def test_count_and_sum_are_equal_whatever_is_killed(server: Server, postgres: PrivatePostgres) -> None:
-    rng = random.Random(1)
-    sent = [0, 0, 0]
-    for part in range(12):
-        for _ in range(20):
-            stream = rng.randrange(3)
-            values = range(sent[stream], sent[stream] + rng.randrange(1, 200))
-            lines = [f"k,s={stream} n={n}i {START + n}" for n in values]
-            assert server.write("\n".join(lines)) == (204, None)
-            sent[stream] = values.stop
-        if part % 3 == 0:
-            server.kill()
-            server.start()
-        elif part % 3 == 1:
-            postgres.kill()
-            postgres.start()
-        elif part == 5:
-            # Both, and the archive is back later.
-            postgres.kill()
-            server.kill()
-            server.start()
-            eventually("an attempt that failed", lambda: follower(server)["failed_attempts"] > 0)
-            postgres.start()
+    sent = send_while_killing(server, postgres, seed=1, rounds=3)
     expected = [(str(s), n, n * (n - 1) // 2, n) for s, n in enumerate(sent)]
     has(postgres, "select s, count(*), sum(n), count(distinct strongback_row) from k group by s order by s", expected)
     assert server.sql("select s, count(*), sum(n)::bigint from k group by s order by s") == [e[:3] for e in expected]

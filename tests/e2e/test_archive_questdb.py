@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-import random
 import subprocess
 import urllib.error
 import urllib.parse
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from archives import START, follower, told
+from archives import START, follower, send_while_killing, told
 from peers import Peer
 from strongback import BINARY, Server, eventually
 
@@ -111,28 +110,8 @@ def test_a_wide_table_is_made_and_widened(server: Server, questdb: Peer) -> None
 
 
 def test_count_and_sum_are_equal_whatever_is_killed(server: Server, questdb: Peer) -> None:
-    rng = random.Random(2)
-    sent = [0, 0, 0]
-    for part in range(6):
-        for _ in range(20):
-            stream = rng.randrange(3)
-            values = range(sent[stream], sent[stream] + rng.randrange(1, 300))
-            # Many frames have the time of another one.
-            lines = [f"k,s={stream} n={n}i {START + n // 3}" for n in values]
-            assert server.write("\n".join(lines)) == (204, None)
-            sent[stream] = values.stop
-        if part % 3 == 0:
-            server.kill()
-            server.start()
-        elif part == 1:
-            questdb.kill()
-            questdb.start()
-        elif part == 5:
-            questdb.kill()
-            server.kill()
-            server.start()
-            eventually("an attempt that failed", lambda: follower(server)["failed_attempts"] > 0)
-            questdb.start()
+    # Many frames have the time of another one.
+    sent = send_while_killing(server, questdb, seed=2, frames_per_instant=3)
     expected = [[str(s), n, n * (n - 1) // 2] for s, n in enumerate(sent)]
     has(questdb, "select s, count(), sum(n) from k group by s order by s", expected)
     eventually("an archive that is up to date", lambda: follower(server)["behind_frames"] == 0)
