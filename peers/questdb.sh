@@ -17,6 +17,7 @@ line.tcp.commit.interval.default=50
 line.tcp.maintenance.job.interval=50
 telemetry.enabled=false
 END
+  [ ! -f "$folder/extra.conf" ] || cat "$folder/extra.conf" >>"$folder/data/conf/server.conf"
   background "$(jdk)/bin/java" -XX:+UseParallelGC -cp "$peers/questdb-$version/*" -Dout=/log.conf -Dcontainerized=false \
     io.questdb.ServerMain -d "$folder/data" -n -f
   answers get "http://127.0.0.1:$http/exec?query=select%201"

@@ -14,9 +14,11 @@ START_TIMEOUT_S = 300
 class Peer:
     """A server that is started with the block and stopped with it. It can be killed, and started again at its ports."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, configuration: str = "") -> None:
         self.name = name
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"strongback-{name}-"))
+        if configuration:
+            (self.folder / "extra.conf").write_text(configuration)
         self.ports: dict[str, int] = {}
 
     def _recipe(self, *words: str) -> str:

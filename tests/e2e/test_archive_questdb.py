@@ -20,7 +20,8 @@ from strongback import BINARY, Server, eventually
 
 @pytest.fixture(scope="module")
 def questdb() -> Iterator[Peer]:
-    with Peer("questdb") as peer:
+    # By default each column takes 16 MB of the disk at once.
+    with Peer("questdb", configuration="cairo.writer.data.append.page.size=64k\n") as peer:
         yield peer
 
 
