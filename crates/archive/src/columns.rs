@@ -108,18 +108,26 @@ pub(crate) fn plan<D: Dialect>(frames: &StreamFrames, columns: &mut Columns<D>) 
         place::<D>(&mut plan, columns, &[(*name).to_owned()], field.clone(), *column_type)?;
     }
     for (key, _) in &frames.stream.key.tags {
-        let names = [key.clone(), format!("{key}_tag"), with_checksum(key, key, usize::MAX)];
+        let of_tags = format!("{key}_tag");
+        let names = [key.clone(), of_tags.clone(), with_checksum(&of_tags, key, usize::MAX)];
         place::<D>(&mut plan, columns, &names, Field::Tag(key.clone()), D::TAG)?;
     }
     for (at, index) in frames.channels.iter().enumerate() {
         let name = &frames.stream.layout.channels[index.0 as usize].name;
         // The batch may be wider than the layout, if the channel was widened in between.
         let column_type = D::of_channel(frames.batch.columns[at].values.channel_type());
-        let by_type = format!("{name}_{}", D::suffix(column_type));
-        let names = [name.clone(), by_type, format!("{name}_field"), with_checksum(name, name, usize::MAX)];
+        let by_suffix = format!("{name}_{}", D::suffix(column_type));
+        // No other name becomes this one there, and no other type.
+        let exact = with_checksum(&format!("{name}_{}", plain(&D::type_name(column_type))), name, usize::MAX);
+        let names = [name.clone(), by_suffix, format!("{name}_field"), exact];
         place::<D>(&mut plan, columns, &names, Field::Channel(at), column_type)?;
     }
     Ok(plan)
+}
+
+/// Returns the name of a type as part of another name.
+fn plain(type_name: &str) -> String {
+    type_name.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
 /// Finds a column for values, under the first of the names that can be had.

@@ -12,6 +12,9 @@ mod index;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use column::Fields;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 

@@ -11,6 +11,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use column::PostgresColumns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 

@@ -12,6 +12,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use column::QuestdbColumns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use strongback_store::{
-    ChannelSpec, ChannelType, FrameBatch, FrameHead, Pattern, Scan, Store, StoreOptions, StreamId, StreamKey,
-    StreamSpec, Value,
+    ArrayRef, ArrayType, ChannelSpec, ChannelType, ElementType, FrameBatch, FrameHead, Pattern, Scan, Store,
+    StoreOptions, StreamId, StreamKey, StreamSpec, Value,
 };
 
+use crate::columns::{Columns, Dialect, Field, plan};
 use crate::{Delivered, Delivery, Follower, FollowerOptions, Note, Pauses, State, StreamFrames, Target, TargetError};
 
 /// Max time of a stop.
@@ -97,9 +98,19 @@ pub(crate) fn frame(
 ) -> StreamFrames {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), StoreOptions::default(), 0).unwrap();
+    frame_in(&store, "t", tags, values, receive_time)
+}
+
+fn frame_in(
+    store: &Store,
+    table: &str,
+    tags: &[(&str, &str)],
+    values: &[(&str, ChannelType, Value<'_>)],
+    receive_time: i64,
+) -> StreamFrames {
     let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let channels = values.iter().map(|(name, kind, _)| ChannelSpec::new(*name, *kind)).collect();
-    let (stream, channels) = store.resolve(&StreamSpec::new(StreamKey::new("t", tags), channels), 0).unwrap();
+    let (stream, channels) = store.resolve(&StreamSpec::new(StreamKey::new(table, tags), channels), 0).unwrap();
     let mut batch = FrameBatch::new();
     batch.begin(FrameHead { stream: stream.id, receive_time, source_time: None, sequence: None });
     for (channel, (.., value)) in channels.iter().zip(values) {
@@ -111,6 +122,55 @@ pub(crate) fn frame(
     let stream = Arc::clone(view.catalog().stream(stream.id).unwrap());
     let batch = view.scan(Scan::all(stream.id, channels.clone())).next().unwrap().unwrap();
     StreamFrames { stream, channels, batch }
+}
+
+/// Plans the columns of many streams of one table, whose names and types differ, and compares with the types there.
+fn plan_many<D: Dialect>() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut columns = Columns::<D>::new();
+    let names = ["a", "A", "a.b", "a-b", "a_b", "A_B", "a_f64", "a_b_field", "a_tag", "time", "x y"];
+    let array = ArrayType::fixed(ElementType::F64, 1).unwrap();
+    let number = 1.0_f64.to_le_bytes();
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    for n in 0..300 {
+        let mut kinds = [
+            (ChannelType::Bool, Value::Bool(true)),
+            (ChannelType::I16, Value::I16(1)),
+            (ChannelType::I64, Value::I64(1)),
+            (ChannelType::U64, Value::U64(1)),
+            (ChannelType::F32, Value::F32(1.0)),
+            (ChannelType::F64, Value::F64(1.0)),
+            (ChannelType::String, Value::String("x")),
+            (ChannelType::Array(array), Value::Array(ArrayRef::new(ElementType::F64, &number).unwrap())),
+        ];
+        rng.shuffle(&mut kinds);
+        let mut shuffled = names;
+        rng.shuffle(&mut shuffled);
+        let tags = [(shuffled[10], "1"), (shuffled[9], "2")];
+        let values: Vec<_> = shuffled.iter().zip(kinds).map(|(name, (kind, value))| (*name, kind, value)).collect();
+        let frame = frame_in(&store, &n.to_string(), &tags[..rng.usize(..3)], &values, 1);
+        let plan = plan::<D>(&frame, &mut columns).unwrap();
+        let mut taken: Vec<String> = plan.places.iter().map(|(name, _)| D::key(name)).collect();
+        assert_eq!(taken.len(), D::FIXED.len() + frame.stream.key.tags.len() + values.len());
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), plan.places.len(), "each has a column of its own");
+        for (name, field) in &plan.places {
+            let have = columns[&D::key(name)].column_type.unwrap();
+            if let Field::Channel(at) = field {
+                let wanted = D::of_channel(frame.batch.columns[*at].values.channel_type());
+                assert!(D::holds(have, wanted), "{name} is {have:?} and gets {wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_values_have_a_column_whatever_other_streams_have() {
+    plan_many::<crate::postgres::PostgresColumns>();
+    plan_many::<crate::questdb::QuestdbColumns>();
+    plan_many::<crate::elasticsearch::Fields>();
 }
 
 fn store(folder: &Path) -> Store {

@@ -9,7 +9,7 @@ const INDEX_MAX: usize = 200;
 
 /// Type of a field; each can hold arrays of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldType {
+pub(crate) enum FieldType {
     Boolean,
     Long,
     Float,
@@ -35,7 +35,7 @@ impl FieldType {
 }
 
 /// Elasticsearch's fields.
-pub(super) struct Fields;
+pub(crate) struct Fields;
 
 impl Dialect for Fields {
     type Type = FieldType;
@@ -78,7 +78,8 @@ impl Dialect for Fields {
         match field_type {
             FieldType::Boolean => "bool",
             FieldType::Long | FieldType::DateNanos => "i64",
-            FieldType::Float | FieldType::Double => "f64",
+            FieldType::Float => "f32",
+            FieldType::Double => "f64",
             FieldType::Keyword => "string",
         }
     }

@@ -69,7 +69,7 @@ fn a_field_keeps_its_type() {
     };
     assert_eq!(names(ChannelType::I32, Value::I32(1)), ("v".to_owned(), 8));
     assert_eq!(names(ChannelType::F64, Value::F64(1.0)), ("v_f64".to_owned(), 1));
-    assert_eq!(names(ChannelType::F32, Value::F32(1.0)), ("v_f64".to_owned(), 0));
+    assert_eq!(names(ChannelType::F32, Value::F32(1.0)), ("v_f32".to_owned(), 1));
     assert_eq!(names(ChannelType::U8, Value::U8(1)), ("v".to_owned(), 0));
     assert_eq!(names(ChannelType::String, Value::String("")), ("v_string".to_owned(), 1));
 }

@@ -9,7 +9,7 @@ const NAME_MAX: usize = 63;
 
 /// Type of a column, or of the elements of its arrays. Those of numbers are ordered by width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PgType {
+pub(crate) enum PgType {
     Bool,
     Int2,
     Int4,
@@ -67,7 +67,7 @@ impl PgType {
 
 /// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ColumnType {
+pub(crate) struct ColumnType {
     pub(super) base: PgType,
     pub(super) is_array: bool,
 }
@@ -116,7 +116,7 @@ impl ColumnType {
 }
 
 /// PostgreSQL's columns.
-pub(super) struct PostgresColumns;
+pub(crate) struct PostgresColumns;
 
 impl Dialect for PostgresColumns {
     type Type = ColumnType;

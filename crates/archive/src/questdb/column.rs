@@ -9,7 +9,7 @@ const NAME_MAX: usize = 120;
 
 /// Type of a column. There are smaller integers, but they have no NULL; neither has BOOLEAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QuestdbType {
+pub(crate) enum QuestdbType {
     Int,
     Long,
     Float,
@@ -39,7 +39,7 @@ impl QuestdbType {
 }
 
 /// QuestDB's columns.
-pub(super) struct QuestdbColumns;
+pub(crate) struct QuestdbColumns;
 
 impl Dialect for QuestdbColumns {
     type Type = QuestdbType;
