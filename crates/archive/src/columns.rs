@@ -80,6 +80,12 @@ pub(crate) enum Change<T> {
     Widen { name: String, column_type: T },
 }
 
+/// Column, what goes there, and its type.
+pub(crate) type Place<D> = (String, Field, <D as Dialect>::Type);
+
+/// Places of the values of several streams, and the changes that their table needs.
+pub(crate) type Plans<D> = (Vec<Vec<Place<D>>>, Vec<Change<<D as Dialect>::Type>>);
+
 /// Where the values of a stream go.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<T> {
@@ -123,6 +129,25 @@ pub(crate) fn plan<D: Dialect>(frames: &StreamFrames, columns: &mut Columns<D>) 
         place::<D>(&mut plan, columns, &names, Field::Channel(at), column_type)?;
     }
     Ok(plan)
+}
+
+/// Plans the columns of all frames for a table. Returns the places of each, and the changes that the table needs.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn plan_all<D: Dialect>(parts: &[&StreamFrames], columns: &mut Columns<D>) -> Result<Plans<D>, String> {
+    let (mut plans, mut changes) = (Vec::with_capacity(parts.len()), Vec::new());
+    for part in parts {
+        let mut plan = plan::<D>(part, columns)?;
+        changes.append(&mut plan.changes);
+        plans.push(plan.places);
+    }
+    // Frames further on may have widened a column.
+    let typed = |(name, field): (String, Field)| {
+        let column_type = columns.get(&D::key(&name))?.column_type?;
+        Some((name, field, column_type))
+    };
+    Ok((plans.into_iter().map(|places| places.into_iter().filter_map(typed).collect()).collect(), changes))
 }
 
 /// Returns the name of a type as part of another name.

@@ -1,5 +1,6 @@
 //! Frames on their way to a target.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,6 +21,11 @@ impl StreamFrames {
     /// Returns the id of the stream.
     pub fn id(&self) -> StreamId {
         self.stream.id
+    }
+
+    /// Returns what tells the stream apart from those of other stores, by the origin of its own.
+    pub(crate) fn id_there(&self, origin: u128) -> String {
+        format!("{:08x}-{}", origin as u32, self.id().0)
     }
 
     /// Returns the rows from the first to the one after the last.
@@ -88,6 +94,15 @@ impl Delivery {
     /// Returns whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
+    }
+
+    /// Returns the frames by the name that their table has at the target.
+    pub(crate) fn by_table(&self, name: impl Fn(&str) -> String) -> BTreeMap<String, Vec<&StreamFrames>> {
+        let mut tables: BTreeMap<String, Vec<&StreamFrames>> = BTreeMap::new();
+        for part in &self.parts {
+            tables.entry(name(&part.stream.key.table)).or_default().push(part);
+        }
+        tables
     }
 
     /// Returns the approximate size in memory, in bytes.

@@ -15,7 +15,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use column::Fields;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -23,8 +23,8 @@ use strongback_store::StreamId;
 
 use crate::delivery::{Delivery, StreamFrames};
 use crate::http::{Answer, Http};
-use crate::target::{Delivered, Target, TargetError};
-use index::{Index, IndexError};
+use crate::target::{Delivered, TableError, Target, TargetError};
+use index::Index;
 
 /// Max total time of a request.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,10 +47,7 @@ impl Elasticsearch {
     }
 
     fn write(&mut self, alias: &str, parts: &[&StreamFrames], again: bool) -> Result<Delivered, TargetError> {
-        let failed = |error| match error {
-            IndexError::Away(error) => error,
-            IndexError::Unfit(reason) => of_streams(parts, reason),
-        };
+        let failed = |error: TableError| error.into_error(parts);
         let was_known = self.indices.contains_key(alias);
         let mut index = match self.indices.remove(alias) {
             Some(index) => index,
@@ -91,7 +88,7 @@ impl Elasticsearch {
     ) -> Result<Delivered, TargetError> {
         match may_help {
             true => self.write(alias, parts, true),
-            false => Err(of_streams(parts, format!("index {alias:?}: {reason}"))),
+            false => Err(TargetError::of(parts, format!("index {alias:?}: {reason}"))),
         }
     }
 
@@ -147,22 +144,13 @@ impl Target for Elasticsearch {
     }
 
     fn deliver(&mut self, delivery: &Delivery) -> Result<Delivered, TargetError> {
-        let mut groups: BTreeMap<String, Vec<&StreamFrames>> = BTreeMap::new();
-        for part in &delivery.parts {
-            groups.entry(column::alias(&self.index_prefix, &part.stream.key.table)).or_default().push(part);
-        }
+        let groups = delivery.by_table(|table| column::alias(&self.index_prefix, table));
         let mut sum = Delivered::default();
         for (alias, parts) in &groups {
-            let delivered = self.write(alias, parts, false)?;
-            sum.bytes += delivered.bytes;
-            sum.altered_values += delivered.altered_values;
+            sum += self.write(alias, parts, false)?;
         }
         Ok(sum)
     }
-}
-
-fn of_streams(parts: &[&StreamFrames], reason: String) -> TargetError {
-    TargetError::Streams { streams: parts.iter().map(|part| part.id()).collect(), reason }
 }
 
 /// Returns what an answer that is an error says.

@@ -102,14 +102,7 @@ impl Http {
     /// # Errors
     /// Returns an error in words if there is no whole answer.
     pub fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Answer, String> {
-        let mut request = self.agent.get(format!("{}{path}", self.base));
-        for (key, value) in parameters {
-            request = request.query(key, value);
-        }
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        answer(request.call())
+        answer(self.complete(self.agent.get(format!("{}{path}", self.base)), parameters).call())
     }
 
     /// Posts a body to a path with parameters.
@@ -141,14 +134,18 @@ impl Http {
         content_type: &str,
         body: &[u8],
     ) -> Result<Answer, String> {
-        let mut request = request.header("content-type", content_type);
+        answer(self.complete(request, parameters).header("content-type", content_type).send(body))
+    }
+
+    /// Adds what all requests have.
+    fn complete<Body>(&self, mut request: RequestBuilder<Body>, parameters: &[(&str, &str)]) -> RequestBuilder<Body> {
         for (key, value) in parameters {
             request = request.query(key, value);
         }
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
         }
-        answer(request.send(body))
     }
 }
 

@@ -119,9 +119,7 @@ impl Kafka {
     /// # Errors
     /// Returns an error in words if librdkafka refuses a property.
     pub fn new(options: KafkaOptions) -> Result<Kafka, String> {
-        // Without a broker, this makes threads only for as long as the check takes.
-        let config = options.config();
-        config.create_native_config().map_err(|error| words(&error))?;
+        options.config().create_native_config().map_err(|error| words(&error))?;
         Ok(Kafka { options, producer: None, topics: HashSet::new(), buffer: Vec::new() })
     }
 

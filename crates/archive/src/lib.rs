@@ -22,6 +22,7 @@ mod backlog;
 mod backoff;
 mod columns;
 mod json;
+mod number;
 mod quarantine;
 #[cfg(test)]
 mod tests;

@@ -224,26 +224,21 @@ impl Session {
             let text = format!("another follower named {name:?} delivers frames of this store into this database");
             return Err(TargetError::Moved(text));
         }
-        let mut groups: BTreeMap<&str, Vec<&StreamFrames>> = BTreeMap::new();
-        for part in &delivery.parts {
-            groups.entry(&part.stream.key.table).or_default().push(part);
-        }
-        for (table, parts) in groups {
-            let known = match self.tables.remove(table) {
+        for (table, parts) in delivery.by_table(str::to_owned) {
+            let known = match self.tables.remove(&table) {
                 Some(known) => known,
-                None => Table::read(&transaction, &options.schema, table).await.map_err(|e| classify(e.into()))?,
+                None => Table::read(&transaction, &options.schema, &table).await.map_err(|e| classify(e.into()))?,
             };
             let copied = known.copy(&transaction, &parts).await;
             let (known, sent) = match copied {
                 Ok(copied) => copied,
                 Err(table::CopyError::Failed(error)) => return Err(classify(Failure::of(&parts)(error))),
                 Err(table::CopyError::Unfit(reason)) => {
-                    let streams = parts.iter().map(|frames| frames.id()).collect();
-                    return Err(TargetError::Streams { streams, reason: format!("table {table:?}: {reason}") });
+                    return Err(TargetError::of(&parts, format!("table {table:?}: {reason}")));
                 }
             };
             bytes += sent;
-            self.tables.insert(table.to_owned(), known);
+            self.tables.insert(table, known);
         }
         transaction.commit().await.map_err(|error| classify(error.into()))?;
         self.positions.extend(next.into_iter().map(|(stream, (_, row))| (StreamId(stream), row)));

@@ -23,7 +23,7 @@ use strongback_store::StreamId;
 
 use crate::delivery::{Delivery, StreamFrames};
 use crate::http::{Answer, Http};
-use crate::target::{Delivered, Target, TargetError};
+use crate::target::{Delivered, TableError, Target, TargetError};
 use table::Table;
 
 /// Max total time of a request.
@@ -44,15 +44,15 @@ impl Questdb {
     }
 
     /// Asks in SQL, and returns the rows.
-    fn ask(&self, sql: &str) -> Result<Vec<Vec<Json>>, AskError> {
+    fn ask(&self, sql: &str) -> Result<Vec<Vec<Json>>, TableError> {
         let answer = self.http.get("/exec", &[("query", sql), ("nm", "true")]);
-        let answer = answer.map_err(|error| AskError::Away(TargetError::Unavailable(error)))?;
+        let answer = answer.map_err(|error| TableError::Away(TargetError::Unavailable(error)))?;
         let json: Json = serde_json::from_str(&answer.body).unwrap_or_default();
         if let Some(error) = json["error"].as_str() {
-            return Err(AskError::Refused(error.to_owned()));
+            return Err(TableError::Unfit(error.to_owned()));
         }
         if !answer.is_success() || !json.is_object() {
-            return Err(AskError::Away(unavailable(&answer)));
+            return Err(TableError::Away(unavailable(&answer)));
         }
         let row = |row: &Json| row.as_array().cloned().unwrap_or_default();
         Ok(json["dataset"].as_array().map(|rows| rows.iter().map(row).collect()).unwrap_or_default())
@@ -62,12 +62,15 @@ impl Questdb {
     /// dropped would otherwise take no more values, without an error.
     fn look(&mut self, groups: &BTreeMap<String, Vec<&StreamFrames>>) -> Result<(), TargetError> {
         let names: Vec<&str> = groups.keys().map(String::as_str).collect();
-        let there = table::look(self, &names).map_err(|error| error.into_unavailable("the list of tables"))?;
+        let there = table::look(self, &names).map_err(|error| match error {
+            TableError::Away(error) => error,
+            TableError::Unfit(reason) => TargetError::Unavailable(format!("the list of tables: {reason}")),
+        })?;
         for (key, parts) in groups {
             let seen = there.get(key);
             if let Some(name) = seen.and_then(|seen| seen.is_suspended.then_some(&seen.name)) {
                 let reason = format!("table {name:?} is suspended; see wal_tables(), then ALTER TABLE … RESUME WAL");
-                return Err(of_streams(parts, reason));
+                return Err(TargetError::of(parts, reason));
             }
             if self.tables.get(key).is_some_and(|known| !seen.is_some_and(|seen| known.is_as(seen))) {
                 // The writer of a connection goes on with the columns that there were, and their values would be lost.
@@ -124,51 +127,14 @@ impl Target for Questdb {
     }
 
     fn deliver(&mut self, delivery: &Delivery) -> Result<Delivered, TargetError> {
-        let mut groups: BTreeMap<String, Vec<&StreamFrames>> = BTreeMap::new();
-        for part in &delivery.parts {
-            groups.entry(table::key(&table::table_name(&part.stream.key.table))).or_default().push(part);
-        }
+        let groups = delivery.by_table(|table| table::key(&table::table_name(table)));
         self.look(&groups)?;
         let mut sum = Delivered::default();
         for (key, parts) in &groups {
-            let delivered = self.write(key, parts, false)?;
-            sum.bytes += delivered.bytes;
-            sum.altered_values += delivered.altered_values;
+            sum += self.write(key, parts, false)?;
         }
         Ok(sum)
     }
-}
-
-/// Reason why a question has no answer.
-enum AskError {
-    /// The server answers nothing now.
-    Away(TargetError),
-    /// The server refused the statement.
-    Refused(String),
-    /// The columns do not fit, in words.
-    Unfit(String),
-}
-
-impl AskError {
-    fn into_error(self, parts: &[&StreamFrames]) -> TargetError {
-        match self {
-            AskError::Away(error) => error,
-            AskError::Refused(reason) | AskError::Unfit(reason) => of_streams(parts, reason),
-        }
-    }
-
-    fn into_unavailable(self, what: &str) -> TargetError {
-        match self {
-            AskError::Away(error) => error,
-            AskError::Refused(reason) | AskError::Unfit(reason) => {
-                TargetError::Unavailable(format!("{what}: {reason}"))
-            }
-        }
-    }
-}
-
-fn of_streams(parts: &[&StreamFrames], reason: String) -> TargetError {
-    TargetError::Streams { streams: parts.iter().map(|part| part.id()).collect(), reason }
 }
 
 fn unavailable(answer: &Answer) -> TargetError {
@@ -187,6 +153,6 @@ fn refused(answer: &Answer, parts: &[&StreamFrames]) -> TargetError {
     let said = said.rsplit("error in line ").next().unwrap_or(said).trim().to_owned();
     match said.contains("designated timestamp") {
         true => TargetError::Rejected(said),
-        false => of_streams(parts, said),
+        false => TargetError::of(parts, said),
     }
 }

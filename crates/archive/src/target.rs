@@ -1,10 +1,11 @@
 //! The contract of a target.
 
 use std::collections::HashMap;
+use std::ops::AddAssign;
 
 use strongback_store::StreamId;
 
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, StreamFrames};
 
 /// A system that frames are delivered to. It is used by one thread, which may block in its calls.
 pub trait Target: Send {
@@ -38,6 +39,13 @@ pub struct Delivered {
     pub altered_values: u64,
 }
 
+impl AddAssign for Delivered {
+    fn add_assign(&mut self, other: Delivered) {
+        self.bytes += other.bytes;
+        self.altered_values += other.altered_values;
+    }
+}
+
 /// Reason why frames are not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
@@ -58,4 +66,28 @@ pub enum TargetError {
     /// The positions that the target keeps are not those of this follower: another one has the same name.
     #[error("{0}")]
     Moved(String),
+}
+
+impl TargetError {
+    /// Returns the error for a target that takes nothing of the streams of some frames now.
+    pub(crate) fn of(parts: &[&StreamFrames], reason: String) -> TargetError {
+        TargetError::Streams { streams: parts.iter().map(|part| part.id()).collect(), reason }
+    }
+}
+
+/// Reason why a target has no table as frames need it.
+pub(crate) enum TableError {
+    /// The target answers nothing now.
+    Away(TargetError),
+    /// The target refuses it, or it does not fit, in words.
+    Unfit(String),
+}
+
+impl TableError {
+    pub(crate) fn into_error(self, parts: &[&StreamFrames]) -> TargetError {
+        match self {
+            TableError::Away(error) => error,
+            TableError::Unfit(reason) => TargetError::of(parts, reason),
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(alias: &str, frames: &'a StreamFrames, places: &'a [Place], origin: u128) -> Writer<'a> {
-        let stream = format!("{:08x}-{}", origin as u32, frames.id().0);
+        let stream = frames.id_there(origin);
         let mut head = b"{\"index\":{\"_index\":".to_vec();
         json::text(&mut head, alias);
         head.extend_from_slice(format!(",\"_id\":\"{stream}-").as_bytes());

@@ -4,9 +4,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::column::{FieldType, Fields};
 use super::{Elasticsearch, said, unavailable};
-use crate::columns::{Change, Columns, Dialect, Field, Have, plan};
+use crate::columns::{self, Change, Columns, Dialect, Have, plan_all};
 use crate::delivery::StreamFrames;
-use crate::target::TargetError;
+use crate::target::{TableError, TargetError};
 
 /// Max fields of an index; the default of 1,000 is less than some tables have.
 const FIELDS_MAX: u32 = 20_000;
@@ -14,21 +14,13 @@ const FIELDS_MAX: u32 = 20_000;
 const TEXT_MAX: u32 = 8_191;
 
 /// Name, content, and type of a field.
-pub(super) type Place = (String, Field, FieldType);
+pub(super) type Place = columns::Place<Fields>;
 
 /// An index as the server has it.
 pub(super) struct Index {
     alias: String,
     exists: bool,
     fields: Columns<Fields>,
-}
-
-/// Reason why there is no index as it is needed.
-pub(super) enum IndexError {
-    /// The server answers nothing now.
-    Away(TargetError),
-    /// The server refuses the index, or it does not fit, in words.
-    Unfit(String),
 }
 
 impl Index {
@@ -40,15 +32,15 @@ impl Index {
     ///
     /// # Errors
     /// Returns an error if it does not answer.
-    pub(super) fn read(server: &Elasticsearch, alias: String) -> Result<Index, IndexError> {
+    pub(super) fn read(server: &Elasticsearch, alias: String) -> Result<Index, TableError> {
         let answer = server.http.get(&format!("/{}/_mapping", path(&alias)), &[]);
-        let answer = answer.map_err(|error| IndexError::Away(TargetError::Unavailable(error)))?;
+        let answer = answer.map_err(|error| TableError::Away(TargetError::Unavailable(error)))?;
         let mut fields = Columns::<Fields>::new();
         if answer.status == 404 {
             return Ok(Index { alias, exists: false, fields });
         }
         if !answer.is_success() {
-            return Err(IndexError::Away(unavailable(&answer)));
+            return Err(TableError::Away(unavailable(&answer)));
         }
         let json: Json = serde_json::from_str(&answer.body).unwrap_or_default();
         // Of several, the newest is written to.
@@ -70,17 +62,14 @@ impl Index {
         &mut self,
         server: &Elasticsearch,
         parts: &[&StreamFrames],
-    ) -> Result<Vec<Vec<Place>>, IndexError> {
-        let (mut plans, mut properties) = (Vec::with_capacity(parts.len()), Map::new());
-        for part in parts {
-            let plan = plan::<Fields>(part, &mut self.fields)
-                .map_err(|reason| IndexError::Unfit(format!("index {:?}: {reason}", self.alias)))?;
-            for change in plan.changes {
-                if let Change::Add { name, column_type, is_tag } = change {
-                    properties.insert(name, property(column_type, is_tag));
-                }
+    ) -> Result<Vec<Vec<Place>>, TableError> {
+        let (plans, changes) = plan_all::<Fields>(parts, &mut self.fields)
+            .map_err(|reason| TableError::Unfit(format!("index {:?}: {reason}", self.alias)))?;
+        let mut properties = Map::new();
+        for change in changes {
+            if let Change::Add { name, column_type, is_tag } = change {
+                properties.insert(name, property(column_type, is_tag));
             }
-            plans.push(plan.places);
         }
         let alias = &self.alias;
         if !self.exists {
@@ -95,11 +84,7 @@ impl Index {
         } else if !properties.is_empty() {
             put(server, &format!("/{}/_mapping", path(alias)), &json!({ "properties": properties }))?;
         }
-        let typed = |(name, field): (String, Field)| {
-            let field_type = self.fields.get(&name).and_then(|field| field.column_type);
-            (name, field, field_type.unwrap_or(FieldType::Keyword))
-        };
-        Ok(plans.into_iter().map(|places| places.into_iter().map(typed).collect()).collect())
+        Ok(plans)
     }
 }
 
@@ -114,13 +99,13 @@ fn property(field_type: FieldType, is_tag: bool) -> Json {
     property
 }
 
-fn put(server: &Elasticsearch, path: &str, body: &Json) -> Result<(), IndexError> {
+fn put(server: &Elasticsearch, path: &str, body: &Json) -> Result<(), TableError> {
     let answer = server.http.put(path, "application/json", body.to_string().as_bytes());
-    let answer = answer.map_err(|error| IndexError::Away(TargetError::Unavailable(error)))?;
+    let answer = answer.map_err(|error| TableError::Away(TargetError::Unavailable(error)))?;
     match answer.status {
         200..300 => Ok(()),
-        400 => Err(IndexError::Unfit(said(&answer))),
-        _ => Err(IndexError::Away(unavailable(&answer))),
+        400 => Err(TableError::Unfit(said(&answer))),
+        _ => Err(TableError::Away(unavailable(&answer))),
     }
 }
 

@@ -8,6 +8,7 @@ use strongback_store::{ArrayRef, Batch, Value};
 use super::column::PgType;
 use crate::columns::Field;
 use crate::delivery::StreamFrames;
+use crate::number;
 
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// 2000-01-01 in microseconds since 1970.
@@ -84,7 +85,7 @@ fn scalar(out: &mut Vec<u8>, value: Value<'_>, pg_type: PgType) {
     match (pg_type, value) {
         (PgType::Bool, Value::Bool(value)) => out.push(u8::from(value)),
         (PgType::Float4, Value::F32(value)) => out.extend_from_slice(&value.to_be_bytes()),
-        (PgType::Float8, value) => out.extend_from_slice(&float(value).to_be_bytes()),
+        (PgType::Float8, value) => out.extend_from_slice(&number::float(value).unwrap_or_default().to_be_bytes()),
         (PgType::Int2, value) => out.extend_from_slice(&(integer(value) as i16).to_be_bytes()),
         (PgType::Int4, value) => out.extend_from_slice(&(integer(value) as i32).to_be_bytes()),
         (PgType::Int8, value) => out.extend_from_slice(&(integer(value) as i64).to_be_bytes()),
@@ -93,27 +94,9 @@ fn scalar(out: &mut Vec<u8>, value: Value<'_>, pg_type: PgType) {
     }
 }
 
+/// Returns the integer of a value whose column has integers.
 fn integer(value: Value<'_>) -> i128 {
-    match value {
-        Value::Bool(value) => value.into(),
-        Value::I8(value) => value.into(),
-        Value::I16(value) => value.into(),
-        Value::I32(value) => value.into(),
-        Value::I64(value) => value.into(),
-        Value::U8(value) => value.into(),
-        Value::U16(value) => value.into(),
-        Value::U32(value) => value.into(),
-        Value::U64(value) => value.into(),
-        Value::F32(_) | Value::F64(_) | Value::String(_) | Value::Blob(_) | Value::Array(_) => 0,
-    }
-}
-
-fn float(value: Value<'_>) -> f64 {
-    match value {
-        Value::F32(value) => value.into(),
-        Value::F64(value) => value,
-        value => integer(value) as f64,
-    }
+    number::integer(value).unwrap_or_default()
 }
 
 /// Adds an integer as `numeric`: digits of base 10,000, the most significant first.

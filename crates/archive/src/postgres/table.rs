@@ -8,7 +8,7 @@ use tokio_postgres::Transaction;
 
 use super::column::{ColumnType, PgType, PostgresColumns, short_name};
 use super::{copy, quoted};
-use crate::columns::{Change, Columns, Field, Have, plan};
+use crate::columns::{Change, Columns, Field, Have, plan_all};
 use crate::delivery::StreamFrames;
 
 /// Size of the pieces that are sent, in bytes.
@@ -76,15 +76,9 @@ impl Table {
         transaction: &Transaction<'_>,
         parts: &[&StreamFrames],
     ) -> Result<(Table, u64), CopyError> {
-        let mut plans = Vec::with_capacity(parts.len());
-        let mut changes = Vec::new();
-        for part in parts {
-            let mut plan = plan::<PostgresColumns>(part, &mut self.columns).map_err(CopyError::Unfit)?;
-            changes.append(&mut plan.changes);
-            plans.push(plan.places);
-        }
+        let (plans, changes) = plan_all::<PostgresColumns>(parts, &mut self.columns).map_err(CopyError::Unfit)?;
         self.change(transaction, &changes).await?;
-        let mut names: Vec<&String> = plans.iter().flatten().map(|(name, _)| name).collect();
+        let mut names: Vec<&String> = plans.iter().flatten().map(|(name, ..)| name).collect();
         names.sort_unstable();
         names.dedup();
         let types: Vec<PgType> = names
@@ -99,7 +93,7 @@ impl Table {
         let mut bytes = 0;
         for (part, places) in parts.iter().zip(&plans) {
             let mut columns: Vec<(Field, PgType)> = types.iter().map(|base| (Field::Nothing, *base)).collect();
-            for (name, source) in places {
+            for (name, source, _) in places {
                 if let Ok(at) = names.binary_search(&name) {
                     columns[at].0 = source.clone();
                 }

@@ -9,6 +9,7 @@ use super::column::QuestdbType;
 use super::table::Place;
 use crate::columns::Field;
 use crate::delivery::StreamFrames;
+use crate::number;
 use crate::target::TargetError;
 
 /// Type of a number of 64 bits in binary.
@@ -69,7 +70,7 @@ fn head(table: &str, part: &StreamFrames, places: &[Place], origin: u128) -> (Ve
     escape(&mut head, table);
     for (name, field, _) in places {
         let value = match field {
-            Field::Stream => format!("{:08x}-{}", origin as u32, part.id().0),
+            Field::Stream => part.id_there(origin),
             Field::Tag(tag) => match part.stream.key.tag(tag) {
                 Some(value) => value.to_owned(),
                 None => continue,
@@ -114,11 +115,11 @@ fn add(out: &mut Vec<u8>, batch: &Batch, at: usize, (key, field, column_type): (
 fn cell(out: &mut Vec<u8>, key: &[u8], value: Value<'_>, column_type: QuestdbType) -> u64 {
     match (column_type, value) {
         (QuestdbType::DoubleArray, Value::Array(array)) => elements(out, key, array),
-        (QuestdbType::Int | QuestdbType::Long, value) => match integer_of(value) {
+        (QuestdbType::Int | QuestdbType::Long, value) => match number::integer(value) {
             Some(value) => integer(out, key, value),
             None => 1,
         },
-        (QuestdbType::Float | QuestdbType::Double, value) => match float_of(value) {
+        (QuestdbType::Float | QuestdbType::Double, value) => match number::float(value) {
             // Not a number and infinities are NULL there.
             Some(value) if value.is_finite() => {
                 out.extend_from_slice(key);
@@ -154,34 +155,11 @@ fn elements(out: &mut Vec<u8>, key: &[u8], array: ArrayRef<'_>) -> u64 {
     out.extend_from_slice(&(array.len() as u32).to_le_bytes());
     let mut is_altered = false;
     for value in array.iter() {
-        let element = float_of(value).unwrap_or(f64::NAN);
-        is_altered |= !element.is_finite() || integer_of(value).is_some_and(|exact| exact.abs() > EXACT_MAX);
+        let element = number::float(value).unwrap_or(f64::NAN);
+        is_altered |= !element.is_finite() || number::integer(value).is_some_and(|exact| exact.abs() > EXACT_MAX);
         out.extend_from_slice(&element.to_le_bytes());
     }
     is_altered.into()
-}
-
-fn integer_of(value: Value<'_>) -> Option<i128> {
-    Some(match value {
-        Value::Bool(value) => value.into(),
-        Value::I8(value) => value.into(),
-        Value::I16(value) => value.into(),
-        Value::I32(value) => value.into(),
-        Value::I64(value) => value.into(),
-        Value::U8(value) => value.into(),
-        Value::U16(value) => value.into(),
-        Value::U32(value) => value.into(),
-        Value::U64(value) => value.into(),
-        Value::F32(_) | Value::F64(_) | Value::String(_) | Value::Blob(_) | Value::Array(_) => return None,
-    })
-}
-
-fn float_of(value: Value<'_>) -> Option<f64> {
-    match value {
-        Value::F32(value) => Some(value.into()),
-        Value::F64(value) => Some(value),
-        value => integer_of(value).map(|value| value as f64),
-    }
 }
 
 fn quoted(out: &mut Vec<u8>, key: &[u8], text: &str) -> u64 {

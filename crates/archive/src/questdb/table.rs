@@ -2,22 +2,22 @@
 
 use std::collections::HashMap;
 
+use super::Questdb;
 pub(super) use super::column::table_name;
 use super::column::{QuestdbColumns, QuestdbType};
-use super::{AskError, Questdb};
-use crate::columns::{Change, Columns, Dialect, Field, Have, plan};
+use crate::columns::{self, Change, Columns, Dialect, Have, plan_all};
 use crate::delivery::StreamFrames;
+use crate::target::TableError;
 
 /// Max bytes of the columns of a statement, which is part of a URL; a request head has at most 64 KB.
 const STATEMENT_MAX: usize = 24_000;
 /// Keys by which frames that come again are recognised.
 const KEYS: [&str; 3] = ["time", "strongback_stream", "strongback_row"];
-
 /// Max tables that one question names.
 const NAMED_MAX: usize = 100;
 
 /// Column, content, and type of a place.
-pub(super) type Place = (String, Field, QuestdbType);
+pub(super) type Place = columns::Place<QuestdbColumns>;
 
 /// What the database says of a table in short.
 pub(super) struct Seen {
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 ///
 /// # Errors
 /// Returns an error if the question has no answer.
-pub(super) fn look(database: &Questdb, keys: &[&str]) -> Result<HashMap<String, Seen>, AskError> {
+pub(super) fn look(database: &Questdb, keys: &[&str]) -> Result<HashMap<String, Seen>, TableError> {
     let named = match keys.len() {
         0..=NAMED_MAX => {
             let keys: Vec<String> = keys.iter().map(|key| format!("'{key}'")).collect();
@@ -86,7 +86,7 @@ impl Table {
     ///
     /// # Errors
     /// Returns an error if the question has no answer, or if frames that come again would not be recognised.
-    pub(super) fn read(database: &Questdb, table: &str) -> Result<Table, AskError> {
+    pub(super) fn read(database: &Questdb, table: &str) -> Result<Table, TableError> {
         let wanted = table_name(table);
         let Some(seen) = look(database, &[&key(&wanted)])?.remove(&key(&wanted)) else {
             return Ok(Table { name: wanted, seen: None, exists: false, columns: Columns::<QuestdbColumns>::new() });
@@ -115,7 +115,7 @@ impl Table {
                  DEDUP UPSERT KEYS({}); rename it, or name another table here",
                 KEYS.join(", ")
             );
-            return Err(AskError::Unfit(reason));
+            return Err(TableError::Unfit(reason));
         }
         Ok(Table { name: name.to_owned(), seen: Some(seen), exists: true, columns })
     }
@@ -124,14 +124,9 @@ impl Table {
     ///
     /// # Errors
     /// Returns an error if a statement fails, or a column cannot be had.
-    pub(super) fn fit(&mut self, database: &Questdb, parts: &[&StreamFrames]) -> Result<Vec<Vec<Place>>, AskError> {
-        let (mut plans, mut changes) = (Vec::with_capacity(parts.len()), Vec::new());
-        for part in parts {
-            let mut plan = plan::<QuestdbColumns>(part, &mut self.columns)
-                .map_err(|reason| AskError::Unfit(format!("table {:?}: {reason}", self.name)))?;
-            changes.append(&mut plan.changes);
-            plans.push(plan.places);
-        }
+    pub(super) fn fit(&mut self, database: &Questdb, parts: &[&StreamFrames]) -> Result<Vec<Vec<Place>>, TableError> {
+        let (plans, changes) = plan_all::<QuestdbColumns>(parts, &mut self.columns)
+            .map_err(|reason| TableError::Unfit(format!("table {:?}: {reason}", self.name)))?;
         let mut changes = changes.into_iter().peekable();
         if changes.peek().is_some() {
             self.seen = None;
@@ -167,10 +162,6 @@ impl Table {
             };
             database.ask(&sql)?;
         }
-        let typed = |(name, field): (String, Field)| {
-            let column_type = self.columns.get(&key(&name)).and_then(|column| column.column_type);
-            (name, field, column_type.unwrap_or(QuestdbType::Varchar))
-        };
-        Ok(plans.into_iter().map(|places| places.into_iter().map(typed).collect()).collect())
+        Ok(plans)
     }
 }
