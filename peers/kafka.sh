@@ -8,6 +8,9 @@ fetch() {
     org.apache.logging.log4j:log4j-slf4j-impl:2.25.4
 }
 
+# A class of Kafka, such as org.apache.kafka.tools.ProducerPerformance.
+tool() { "$(jdk)/bin/java" -cp "$peers/kafka-$version/*" "$@"; }
+
 start() {
   local java jars
   java=$(jdk)/bin/java

@@ -45,7 +45,7 @@ page_tests() {
     --reporter=default --reporter=junit --outputFile.junit="$RESULTS.junit.xml"
 }
 client_tests() {
-  "$cache/python/bin/pytest" -q -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1 \
+  "$cache/python/bin/pytest" -q --durations=20 -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1 \
     --junitxml="$RESULTS.junit.xml" tests/e2e
 }
 crash_test() {

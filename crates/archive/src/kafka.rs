@@ -334,6 +334,8 @@ impl KafkaOptions {
             .set("client.id", "strongback")
             .set("compression.type", "zstd")
             .set("linger.ms", "1")
+            // The follower has pauses of its own: a broker that is back is found within a second.
+            .set("reconnect.backoff.max.ms", "1000")
             // The one that Kafka's own clients have.
             .set("partitioner", "murmur2_random")
             .set("queue.buffering.max.messages", "1000000")

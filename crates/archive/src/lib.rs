@@ -12,6 +12,7 @@ pub mod follower;
 pub mod http;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod mariadb;
 pub mod position;
 pub mod postgres;
 pub mod questdb;

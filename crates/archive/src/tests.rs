@@ -170,6 +170,7 @@ fn plan_many<D: Dialect>() {
 fn all_values_have_a_column_whatever_other_streams_have() {
     plan_many::<crate::postgres::PostgresColumns>();
     plan_many::<crate::questdb::QuestdbColumns>();
+    plan_many::<crate::mariadb::MariadbColumns>();
     plan_many::<crate::elasticsearch::Fields>();
 }
 

@@ -1,6 +1,6 @@
 //! The command line: one subcommand per benchmark.
 
-use crate::{crash, embedded, faults, hostile, ingest, live, query, soak, sources};
+use crate::{archives, crash, embedded, faults, hostile, ingest, live, query, soak, sources};
 
 /// Benchmark to run. Each prints its tables, the machine it ran on, and the sizes on disk.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -22,6 +22,8 @@ pub enum BenchCommand {
     Query(query::QueryArguments),
     /// Measure decoding, packets at rising rates, a PLC at 1 kHz, and kernel timestamps
     Sources(sources::SourcesArguments),
+    /// Measure how fast followers fill PostgreSQL, MariaDB, QuestDB, Elasticsearch and Kafka, beside their own loaders
+    Archives(archives::ArchivesArguments),
     /// Kill the server repeatedly while it writes, and compare every row
     Crash(crash::CrashArguments),
     /// Run the server while its disk fills and empties, its clock leaps and it is killed, and check that counts agree
@@ -45,6 +47,7 @@ pub fn run_bench(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Live(arguments) => live::run(arguments),
         BenchCommand::Query(arguments) => query::run(arguments),
         BenchCommand::Sources(arguments) => sources::run(arguments),
+        BenchCommand::Archives(arguments) => archives::run(arguments),
         BenchCommand::Crash(arguments) => crash::run(arguments).map(drop),
         BenchCommand::Soak(arguments) => soak::run(arguments),
         BenchCommand::Faults(arguments) => faults::run(arguments),

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archives;
 mod clock;
 pub mod command;
 pub mod crash;

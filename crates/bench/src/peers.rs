@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, ensure};
+
 /// Location of the recipes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PeerRecipes {
@@ -82,6 +84,12 @@ impl Peer {
 pub struct RunningPeer {
     /// Rival that runs.
     pub peer: Peer,
+    _process: NamedPeer,
+}
+
+/// Running server of a recipe; ended when dropped, with its data removed.
+pub struct NamedPeer {
+    name: &'static str,
     program: PathBuf,
     folder: PathBuf,
 }
@@ -89,9 +97,19 @@ pub struct RunningPeer {
 impl PeerRecipes {
     /// Starts a rival without data, or prints why it is left out.
     pub fn start(&self, peer: Peer) -> Option<RunningPeer> {
+        let process = self.start_at(peer.recipe(), peer.name(), Some(peer.ports()))?;
+        Some(RunningPeer { peer, _process: process })
+    }
+
+    /// Starts the server of a recipe without data, or prints why the one of this name in tables is left out.
+    pub fn start_named(&self, recipe: &'static str, name: &str) -> Option<NamedPeer> {
+        self.start_at(recipe, name, None)
+    }
+
+    fn start_at(&self, recipe: &'static str, name: &str, ports: Option<&str>) -> Option<NamedPeer> {
         let program = self.peers.clone().unwrap_or_else(|| Path::new("peers").to_owned()).join("peer");
         let absent = |why: String| {
-            println!("{} left out: {why}", peer.name());
+            println!("{name} left out: {why}");
             None
         };
         if !program.is_file() {
@@ -102,16 +120,18 @@ impl PeerRecipes {
             Err(error) => return absent(format!("{}: {error}", program.display())),
         };
         let Some(cache) = cache() else { return absent("there is no HOME".to_owned()) };
-        let folder = cache.join("run").join(peer.recipe());
-        let running = RunningPeer { peer, program, folder };
+        let folder = cache.join("run").join(recipe);
+        let running = NamedPeer { name: recipe, program, folder };
         // One that an interrupted run left behind.
         running.stop();
-        let made = std::fs::create_dir_all(&running.folder)
-            .and_then(|()| std::fs::write(running.folder.join("ports"), peer.ports()));
+        let made = std::fs::create_dir_all(&running.folder).and_then(|()| match ports {
+            Some(ports) => std::fs::write(running.folder.join("ports"), ports),
+            None => Ok(()),
+        });
         if let Err(error) = made {
             return absent(format!("{}: {error}", running.folder.display()));
         }
-        match Command::new(&running.program).arg("start").arg(peer.recipe()).arg(&running.folder).output() {
+        match Command::new(&running.program).arg("start").arg(recipe).arg(&running.folder).output() {
             Ok(out) if out.status.success() => Some(running),
             Ok(out) => {
                 let said = String::from_utf8_lossy(&out.stderr);
@@ -129,12 +149,34 @@ fn cache() -> Option<PathBuf> {
     given("PEERS_HOME").or_else(|| Some(of_user()?.join("strongback-peers")))
 }
 
-impl RunningPeer {
+impl NamedPeer {
+    /// Returns one of its ports.
+    ///
+    /// # Errors
+    /// It has no port of this name.
+    pub fn port(&self, name: &str) -> anyhow::Result<u16> {
+        let ports = std::fs::read_to_string(self.folder.join("ports"))?;
+        let port = ports.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+        port.with_context(|| format!("{} has no port {name}", self.name))
+    }
+
+    /// Runs a program that comes with it, and returns what it prints.
+    ///
+    /// # Errors
+    /// The program fails; the end of what it says is in the message.
+    pub fn tool(&self, words: &[&str]) -> anyhow::Result<String> {
+        let done = Command::new(&self.program).args(["tool", self.name]).args(words).output()?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let last = said.trim().lines().last().unwrap_or_default();
+        ensure!(done.status.success(), "{}: {}: {last}", self.name, words.first().copied().unwrap_or_default());
+        Ok(String::from_utf8(done.stdout)?)
+    }
+
     /// Ends it, and removes its data.
     fn stop(&self) {
         if self.folder.exists() {
             if let Err(error) = Command::new(&self.program).arg("stop").arg(&self.folder).status() {
-                eprintln!("{} still runs: {}: {error}", self.peer.name(), self.program.display());
+                eprintln!("{} still runs: {}: {error}", self.name, self.program.display());
             }
             // What is left is removed at the next start.
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -142,7 +184,7 @@ impl RunningPeer {
     }
 }
 
-impl Drop for RunningPeer {
+impl Drop for NamedPeer {
     fn drop(&mut self) {
         self.stop();
     }

@@ -4,6 +4,7 @@
 //! the folder `followers` beside the store. When the store is reopened after a disk failure, followers are started again
 //! with the new one.
 
+mod added;
 pub mod table;
 
 use std::fs;
@@ -13,12 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use strongback_archive::elasticsearch::{self, Elasticsearch};
 use strongback_archive::http::{self, Http, HttpOptions};
 #[cfg(feature = "kafka")]
 use strongback_archive::kafka::{Kafka, KafkaOptions};
+use strongback_archive::mariadb::{Mariadb, MariadbOptions};
 use strongback_archive::postgres::{Postgres, PostgresOptions};
 use strongback_archive::questdb::{self, Questdb};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
@@ -31,7 +34,9 @@ use crate::process::clock::now_ns;
 use crate::sources::ledger::Ledger;
 use crate::sources::report::report;
 
-use table::{Archive, TargetSettings};
+pub use added::AddError;
+use added::Added;
+use table::{ARCHIVES_MAX, Archive, TargetSettings};
 
 /// Folder of the followers' files, beside the store.
 const FOLDER: &str = "followers";
@@ -46,12 +51,16 @@ const SOURCE: &str = "archive";
 #[derive(Debug)]
 pub struct Archives {
     folder: PathBuf,
-    all: Vec<Entry>,
+    all: RwLock<Vec<Arc<Entry>>>,
+    /// Those that were added while the server ran, or the reason why none can be.
+    added: Mutex<Result<Added, String>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     archive: Archive,
+    /// Whether the configuration has it.
+    is_configured: bool,
     running: Mutex<Running>,
 }
 
@@ -74,6 +83,8 @@ pub struct FollowerCard {
     pub address: String,
     /// Patterns of its channels.
     pub channels: Vec<String>,
+    /// Whether the configuration has it; otherwise it was added while the server ran.
+    pub configured: bool,
     /// Age of the oldest frame that is not delivered, in seconds since it was received; 0 if all are.
     pub lag_s: f64,
     /// State and counters.
@@ -85,51 +96,100 @@ impl Archives {
     /// Prepares the followers. Nothing runs before [`Archives::start`].
     pub fn new(archives: Vec<Archive>, data_dir: &Path) -> Archives {
         let folder = data_dir.join(FOLDER);
-        let entry = |archive: Archive| {
-            let is_paused = paused_file(&folder, &archive.name).exists();
-            Entry { archive, running: Mutex::new(Running { is_paused, ..Running::default() }) }
-        };
-        Archives { all: archives.into_iter().map(entry).collect(), folder }
+        let added = Added::open(data_dir, &folder).inspect_err(|why| tracing::error!("archives: {why}"));
+        let mut all: Vec<Arc<Entry>> = archives.into_iter().map(|archive| Entry::new(archive, true, &folder)).collect();
+        for archive in added.iter().flat_map(Added::archives) {
+            if all.iter().any(|other| other.archive.name == archive.name) || all.len() >= ARCHIVES_MAX {
+                tracing::error!("archive {:?}, which was added, is not in force beside the others", archive.name);
+                continue;
+            }
+            all.push(Entry::new(archive, false, &folder));
+        }
+        Archives { all: RwLock::new(all), added: Mutex::new(added), folder }
+    }
+
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.all.read().clone()
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Entry>> {
+        self.all.read().iter().find(|entry| entry.archive.name == name).cloned()
     }
 
     /// Starts all followers, or starts them again with a store that was reopened. One that cannot be started is
     /// reported, and the others run.
     pub fn start(&self, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) {
-        if self.all.is_empty() {
+        let all = self.all();
+        if all.is_empty() {
             return;
         }
         if let Err(error) = fs::create_dir_all(&self.folder) {
             tracing::error!("{}: {error}", self.folder.display());
         }
-        for entry in &self.all {
-            let mut running = entry.running.lock();
-            if let Some(follower) = &mut running.follower {
+        all.iter().for_each(|entry| entry.start(&self.folder, ingest, ledger));
+    }
+
+    /// Adds an archive and starts it: the keys of `[[archive]]` without the name and the files, and `password`, `token`
+    /// and `ca` with their contents. It is kept beyond a restart.
+    ///
+    /// # Errors
+    /// Returns an error if a key is invalid, the name is taken, or it cannot be kept.
+    pub fn add(
+        &self,
+        name: &str,
+        keys: Map<String, Value>,
+        ingest: &Arc<Ingest>,
+        ledger: &Arc<Ledger>,
+    ) -> Result<(), AddError> {
+        let mut added = self.added.lock();
+        let added = added.as_mut().map_err(|why| AddError::Conflict(why.clone()))?;
+        match self.find(name) {
+            Some(_) => return Err(AddError::Conflict(format!("there is an archive {name:?}; remove it first"))),
+            // It is not in force.
+            None if added.has(name) => added.remove(name)?,
+            None => {}
+        }
+        if self.all.read().len() >= ARCHIVES_MAX {
+            return Err(AddError::Conflict(format!("there are {ARCHIVES_MAX} archives, and no more are possible")));
+        }
+        let entry = Entry::new(added.add(name, keys)?, false, &self.folder);
+        self.all.write().push(entry.clone());
+        entry.start(&self.folder, ingest, ledger);
+        report(
+            ingest,
+            ledger,
+            SOURCE,
+            "info",
+            format!("archive {name:?} was added: {}", entry.archive.target.address()),
+        );
+        Ok(())
+    }
+
+    /// Removes an archive that was added, with its position. What it delivered stays there.
+    ///
+    /// # Errors
+    /// Returns an error if there is none, the configuration has it, or its files cannot be removed.
+    pub fn remove(&self, name: &str, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) -> Result<(), AddError> {
+        let mut added = self.added.lock();
+        let added = added.as_mut().map_err(|why| AddError::Conflict(why.clone()))?;
+        if let Some(entry) = self.find(name) {
+            if entry.is_configured {
+                return Err(AddError::Conflict(format!("archive {name:?} is of the configuration: remove it there")));
+            }
+            self.all.write().retain(|other| other.archive.name != name);
+            if let Some(follower) = &mut entry.running.lock().follower {
                 follower.stop(STOP);
             }
-            running.follower = None;
-            let started = entry.archive.start(&ingest.store(), &self.folder, running.is_paused, ingest, ledger);
-            running.error = match started {
-                Ok(follower) => {
-                    running.follower = Some(follower);
-                    None
-                }
-                Err(why) => {
-                    report(
-                        ingest,
-                        ledger,
-                        SOURCE,
-                        "warning",
-                        format!("archive {:?} does not run: {why}", entry.archive.name),
-                    );
-                    Some(why)
-                }
-            };
         }
+        added.remove(name)?;
+        report(ingest, ledger, SOURCE, "info", format!("archive {name:?} was removed"));
+        Ok(())
     }
 
     /// Stops all followers. Each ends after the delivery under way, or is left behind if its target does not answer.
     pub fn stop(&self) {
-        let mut running: Vec<_> = self.all.iter().map(|entry| entry.running.lock()).collect();
+        let all = self.all();
+        let mut running: Vec<_> = all.iter().map(|entry| entry.running.lock()).collect();
         let followers = || running.iter().filter_map(|running| running.follower.as_ref());
         followers().for_each(Follower::request_stop);
         for running in &mut running {
@@ -139,21 +199,16 @@ impl Archives {
         }
     }
 
-    /// Returns whether there are no followers.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
     /// Returns all followers.
     pub fn cards(&self) -> Vec<FollowerCard> {
         let now = now_ns();
-        self.all.iter().map(|entry| entry.card(now)).collect()
+        self.all().iter().map(|entry| entry.card(now)).collect()
     }
 
     /// Returns all followers as rows of `strongback.followers`.
     pub fn rows(&self) -> Vec<FollowerRow> {
         let row = |card: FollowerCard| {
-            let FollowerCard { name, target, address, channels, lag_s, status } = card;
+            let FollowerCard { name, target, address, channels, configured: _, lag_s, status } = card;
             let (last_error, last_error_ns) = status.last_error.unzip();
             FollowerRow {
                 name,
@@ -205,7 +260,7 @@ impl Archives {
     /// # Errors
     /// Returns an error in words if it does not run, or its target would have these frames twice.
     pub fn backfill(&self, name: &str, time: i64) -> Option<Result<(), String>> {
-        let entry = self.all.iter().find(|entry| entry.archive.name == name)?;
+        let entry = self.find(name)?;
         let running = entry.running.lock();
         Some(match &running.follower {
             None => Err("it does not run".to_owned()),
@@ -222,7 +277,7 @@ impl Archives {
     }
 
     fn set_paused(&self, name: &str, is_paused: bool) -> Option<io::Result<()>> {
-        let entry = self.all.iter().find(|entry| entry.archive.name == name)?;
+        let entry = self.find(name)?;
         let file = paused_file(&self.folder, name);
         let kept = match is_paused {
             true => fs::write(&file, ""),
@@ -245,6 +300,31 @@ fn paused_file(folder: &Path, name: &str) -> PathBuf {
 }
 
 impl Entry {
+    fn new(archive: Archive, is_configured: bool, folder: &Path) -> Arc<Entry> {
+        let is_paused = paused_file(folder, &archive.name).exists();
+        Arc::new(Entry { archive, is_configured, running: Mutex::new(Running { is_paused, ..Running::default() }) })
+    }
+
+    /// Starts the follower, also again, or reports why it does not run.
+    fn start(&self, folder: &Path, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) {
+        let mut running = self.running.lock();
+        if let Some(follower) = &mut running.follower {
+            follower.stop(STOP);
+        }
+        running.follower = None;
+        running.error = match self.archive.start(&ingest.store(), folder, running.is_paused, ingest, ledger) {
+            Ok(follower) => {
+                running.follower = Some(follower);
+                None
+            }
+            Err(why) => {
+                let text = format!("archive {:?} does not run: {why}", self.archive.name);
+                report(ingest, ledger, SOURCE, "warning", text);
+                Some(why)
+            }
+        };
+    }
+
     fn card(&self, now: i64) -> FollowerCard {
         let running = self.running.lock();
         let mut status = running.follower.as_ref().map(Follower::status).unwrap_or_default();
@@ -257,6 +337,7 @@ impl Entry {
             target: self.archive.target.kind().name(),
             address: self.archive.target.address(),
             channels: self.archive.channels.clone(),
+            configured: self.is_configured,
             lag_s,
             status,
         }
@@ -314,6 +395,12 @@ impl Archive {
                 }
                 let (schema, follower) = (schema.clone(), self.name.clone());
                 let target = Postgres::new(PostgresOptions { config, schema, follower, origin });
+                Ok(Box::new(target.map_err(|error| error.to_string())?))
+            }
+            TargetSettings::Mariadb { address } => {
+                let password = secret("password_file", &self.password_file)?;
+                let (address, follower) = (address.clone(), self.name.clone());
+                let target = Mariadb::new(MariadbOptions { address, password, follower, origin });
                 Ok(Box::new(target.map_err(|error| error.to_string())?))
             }
             TargetSettings::Questdb { url, user } => {

@@ -18,7 +18,7 @@ use strongback_sources::ads::layout::PLC_PORT;
 use crate::config::{self, Listen};
 use crate::instant;
 
-pub use archive::ArchiveCommand;
+pub use archive::{AddArgs, ArchiveCommand};
 pub use derived::{DerivedArgs, DerivedCommand};
 pub use mark::MarkCommand;
 pub use playback::{ControlWord, PlaybackArgs, PlaybackCommand};

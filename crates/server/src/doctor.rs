@@ -11,6 +11,7 @@ mod judgement;
 mod misplaced;
 
 use serde::Serialize;
+use strongback_archive::Status;
 
 use crate::sources::expectation::{RateOrigin, StreamStatus};
 use crate::text::json::Big;
@@ -55,6 +56,8 @@ pub enum Cause {
     ChannelAbsent,
     /// A stream slower than expected.
     Slow,
+    /// An archive that lacks frames, or has them late.
+    Archive,
     /// Values left out by a configured reduction.
     Reduced,
     /// Values that people marked as bad.
@@ -246,6 +249,19 @@ pub struct SourceFacts {
     pub kernel_drops: (u64, bool),
 }
 
+/// Facts about an archive.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ArchiveFacts {
+    /// Name of the archive.
+    pub name: String,
+    /// Address of its target.
+    pub address: String,
+    /// Age of the oldest frame that is not delivered, in seconds; 0 if all are.
+    pub lag_s: f64,
+    /// State and counters.
+    pub status: Status,
+}
+
 /// All facts a judgement is based on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
@@ -269,6 +285,8 @@ pub struct Facts {
     pub sources: Vec<SourceFacts>,
     /// Streams with channels asked about.
     pub streams: Vec<StreamFacts>,
+    /// Archives, if everything was asked for, and now.
+    pub archives: Vec<ArchiveFacts>,
     /// Number of further streams that were not examined because there are too many.
     pub streams_left: usize,
 }

@@ -39,7 +39,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{any, get, post, put};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -125,6 +125,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/api/runs/{name}/release", post(runs::release))
         .route("/api/runs/{name}/{step}", post(runs::step))
         .route("/api/followers", get(followers::list))
+        .route("/api/followers/{name}", put(followers::add).delete(followers::remove))
         .route("/api/followers/{name}/backfill", post(followers::backfill))
         .route("/api/followers/{name}/pause", post(followers::pause))
         .route("/api/followers/{name}/resume", post(followers::resume))

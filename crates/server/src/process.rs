@@ -10,3 +10,4 @@ pub mod logging;
 pub mod memory;
 pub mod readers;
 pub mod viewers;
+pub mod whole_file;

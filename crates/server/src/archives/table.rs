@@ -5,28 +5,31 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use strongback_archive::http;
+use strongback_archive::mariadb::MariadbAddress;
 use strongback_archive::postgres::{Config as PostgresConfig, PostgresOptions};
 use strongback_sources::KeyError;
 use strongback_store::Pattern;
 use ureq::http::Uri;
 
 /// Max followers; each has a thread.
-const ARCHIVES_MAX: usize = 32;
+pub(super) const ARCHIVES_MAX: usize = 32;
 /// Max bytes of a name, which is part of file names.
 const NAME_MAX: usize = 64;
+/// What a name must be.
+pub(super) const NAME_RULE: &str = "it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first";
 
 /// Table `[[archive]]` of the configuration.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`, `questdb`, `kafka`, `elasticsearch`.
+    /// Kind of the target: `postgres`, `mariadb`, `questdb`, `kafka`, `elasticsearch`.
     pub target: TargetKind,
-    /// Address: `postgresql://user@host:5432/database`, `http://user@host:9000`, `kafka://host:9092,host:9092`,
-    /// `http://user@host:9200`.
+    /// Address: `postgresql://user@host:5432/database`, `mariadb://user@host:3306/database`, `http://user@host:9000`,
+    /// `kafka://host:9092,host:9092`, `http://user@host:9200`.
     pub url: String,
     /// File with the password.
     pub password_file: Option<PathBuf>,
@@ -62,11 +65,13 @@ pub struct ArchiveTable {
 }
 
 /// Kind of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetKind {
     /// PostgreSQL, and databases with its protocol and COPY.
     Postgres,
+    /// MariaDB and MySQL.
+    Mariadb,
     /// QuestDB 9.1 or newer.
     Questdb,
     /// Kafka.
@@ -80,6 +85,7 @@ impl TargetKind {
     pub fn name(self) -> &'static str {
         match self {
             TargetKind::Postgres => "postgres",
+            TargetKind::Mariadb => "mariadb",
             TargetKind::Questdb => "questdb",
             TargetKind::Kafka => "kafka",
             TargetKind::Elasticsearch => "elasticsearch",
@@ -88,7 +94,7 @@ impl TargetKind {
 }
 
 /// Where a new follower begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum From {
     /// With the oldest stored frame.
@@ -116,7 +122,7 @@ pub struct Archive {
     pub password_file: Option<PathBuf>,
     /// File with a token instead.
     pub token_file: Option<PathBuf>,
-    /// File with the root certificates for https.
+    /// File with the root certificates.
     pub ca_file: Option<PathBuf>,
     /// Patterns as written.
     pub channels: Vec<String>,
@@ -141,6 +147,11 @@ pub enum TargetSettings {
         config: Box<PostgresConfig>,
         /// Schema of the tables.
         schema: String,
+    },
+    /// A MariaDB or MySQL database.
+    Mariadb {
+        /// Address, user and database.
+        address: MariadbAddress,
     },
     /// A QuestDB.
     Questdb {
@@ -180,6 +191,7 @@ impl TargetSettings {
     pub fn kind(&self) -> TargetKind {
         match self {
             TargetSettings::Postgres { .. } => TargetKind::Postgres,
+            TargetSettings::Mariadb { .. } => TargetKind::Mariadb,
             TargetSettings::Questdb { .. } => TargetKind::Questdb,
             TargetSettings::Kafka { .. } => TargetKind::Kafka,
             TargetSettings::Elasticsearch { .. } => TargetKind::Elasticsearch,
@@ -190,6 +202,7 @@ impl TargetSettings {
     pub fn address(&self) -> String {
         match self {
             TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
+            TargetSettings::Mariadb { address } => address.to_string(),
             TargetSettings::Questdb { url, .. } => url.to_string(),
             TargetSettings::Elasticsearch { url, index_prefix, .. } => format!("{url} indices {index_prefix}*"),
             TargetSettings::Kafka { brokers, topic_prefix, .. } => format!("kafka://{brokers} topics {topic_prefix}*"),
@@ -208,11 +221,9 @@ impl ArchiveTable {
     ///
     /// # Errors
     /// The first invalid key, relative to the table.
-    fn compile(self) -> Result<Archive, KeyError> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let is_name = (1..=NAME_MAX).contains(&self.name.len()) && self.name.chars().all(is_plain);
-        if !is_name || self.name.starts_with('.') {
-            return KeyError::wrong("name", "it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first");
+    pub(super) fn compile(self) -> Result<Archive, KeyError> {
+        if !is_name(&self.name) {
+            return KeyError::wrong("name", NAME_RULE);
         }
         let channels = self.channels.clone().unwrap_or_else(|| vec!["*".to_owned()]);
         let mut patterns = Vec::with_capacity(channels.len());
@@ -249,7 +260,7 @@ impl ArchiveTable {
 
     /// Checks the address and the keys of the target.
     fn target(&self) -> Result<TargetSettings, KeyError> {
-        use TargetKind::{Elasticsearch, Kafka, Postgres, Questdb};
+        use TargetKind::{Elasticsearch, Kafka, Mariadb, Postgres, Questdb};
         let of_some: [(&str, bool, &[TargetKind]); 8] = [
             ("token_file", self.token_file.is_some(), &[Questdb, Elasticsearch]),
             ("ca_file", self.ca_file.is_some(), &[Questdb, Elasticsearch]),
@@ -272,6 +283,10 @@ impl ArchiveTable {
                     return KeyError::wrong("schema", "it must have 1 to 63 bytes");
                 }
                 Ok(TargetSettings::Postgres { config: Box::new(config), schema })
+            }
+            Mariadb => {
+                let address = MariadbAddress::parse(&self.url).map_err(wrong_url)?;
+                Ok(TargetSettings::Mariadb { address })
             }
             Questdb => {
                 let (url, user) = self.http("http://user@host:9000")?;
@@ -336,6 +351,12 @@ impl ArchiveTable {
             }
         }
     }
+}
+
+/// Returns whether a text can be a name.
+pub(super) fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=NAME_MAX).contains(&text.len()) && text.chars().all(is_plain) && !text.starts_with('.')
 }
 
 /// Compiles all followers.

@@ -317,6 +317,10 @@ const WRONG: &[(&str, &str)] = &[
         "5:1: archive.ca_file: archive \"a\": url is not https",
     ),
     (
+        "[[archive]]\nname = \"a\"\ntarget = \"mariadb\"\nurl = \"mariadb://u@db\"",
+        "4:1: archive.url: archive \"a\": it names no database",
+    ),
+    (
         "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"db:9092\"",
         "4:1: archive.url: archive \"a\": it must be as in kafka://host:9092",
     ),

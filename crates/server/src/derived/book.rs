@@ -1,7 +1,7 @@
 //! Definitions of derived channels and their versions, saved in a file next to the store.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use strongback_sources::KeyError;
 
 use super::definition::{ClashError, Definition, DerivedTable, in_order};
+use crate::process::whole_file;
 
 /// Name of the file.
 const FILE: &str = "derived.json";
@@ -361,16 +362,10 @@ impl Definitions {
 
     fn save(&self) -> Result<(), BookError> {
         let saved = Saved { derived: self.entries.clone() };
-        let written = || -> std::io::Result<()> {
-            let bytes = serde_json::to_vec_pretty(&saved)?;
-            let folder = self.file.parent().unwrap_or(Path::new("."));
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(&bytes)?;
-            file.as_file().sync_all()?;
-            file.persist(&self.file).map_err(|error| error.error)?;
-            std::fs::File::open(folder)?.sync_all()
-        };
-        written().map_err(|source| BookError::File { file: self.file.display().to_string(), source })
+        let bytes = serde_json::to_vec_pretty(&saved).map_err(std::io::Error::from);
+        bytes
+            .and_then(|bytes| whole_file::replace(&self.file, &bytes))
+            .map_err(|source| BookError::File { file: self.file.display().to_string(), source })
     }
 }
 

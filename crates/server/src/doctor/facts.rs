@@ -8,7 +8,10 @@ use strongback_store::{CellState, ChannelIndex, Clock, Pattern, Reduction, Scan,
 
 use super::judgement::{NEAR_NS, RECENT_NS};
 use super::misplaced::SPAN;
-use super::{ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts};
+use super::{
+    ArchiveFacts, ChannelFacts, Facts, FrameFacts, GapFacts, InFrame, RejectedFacts, SourceFacts, StreamFacts,
+};
+use crate::archives::FollowerCard;
 use crate::live::NewestFrame;
 use crate::server::Server;
 use crate::sources::expectation::{Expectation, StreamStatus};
@@ -100,6 +103,10 @@ pub fn gather(
         gaps: gaps.remove(&None).unwrap_or_default(),
         sources: sources.map(|card| of_source(server, card)).collect(),
         streams,
+        archives: match (channel, at) {
+            (None, None) => server.archives.cards().into_iter().map(of_archive).collect(),
+            _ => Vec::new(),
+        },
         streams_left,
     })
 }
@@ -123,6 +130,10 @@ fn gaps_of(server: &Server, range: &Range<i64>) -> HashMap<Option<StreamId>, Vec
         }
     }
     gaps
+}
+
+fn of_archive(card: FollowerCard) -> ArchiveFacts {
+    ArchiveFacts { name: card.name, address: card.address, lag_s: card.lag_s, status: card.status }
 }
 
 fn of_source(server: &Server, card: &SourceCard) -> SourceFacts {

@@ -1,5 +1,7 @@
 //! The judgement: turns facts into findings. Nothing here reads a clock, the store or the network.
 
+mod archives;
+
 use std::time::Duration;
 
 use strongback_sources::instant;
@@ -53,6 +55,7 @@ pub fn judge(facts: &Facts) -> Report {
     for stream in &facts.streams {
         of_stream(facts, stream, &mut found);
     }
+    archives::judge(facts, &mut found);
     let mut findings = joined(found);
     findings.sort_by_key(|finding| (!finding.wrong, rank(finding, facts)));
     let wrong = findings.iter().filter(|f| f.wrong).count();

@@ -5,16 +5,46 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use strongback_sources::instant;
 
-use super::answer::{self, Failure, Parameters};
+use super::answer::{self, Failure, JsonBody, Parameters};
+use crate::archives::AddError;
 use crate::process::clock::now_ns;
 use crate::server::Server;
 
 /// Answers `GET /api/followers`.
 pub(super) async fn list(State(server): State<Arc<Server>>) -> Response {
     answer::json(&json!({ "followers": server.archives.cards() }))
+}
+
+fn failure(error: AddError) -> Failure {
+    match error {
+        AddError::Bad(_) => Failure::bad_request(error.to_string()),
+        AddError::Unknown(_) => Failure::not_found(error.to_string()),
+        AddError::Conflict(_) => Failure::conflict(error.to_string()),
+        AddError::File(_) => Failure::unavailable(error.to_string()),
+    }
+}
+
+/// Answers `PUT /api/followers/{name}` once the archive is kept. Its body has the keys of `[[archive]]`.
+pub(super) async fn add(
+    State(server): State<Arc<Server>>,
+    Path(name): Path<String>,
+    JsonBody(keys): JsonBody<Map<String, Value>>,
+) -> Result<Response, Failure> {
+    let (adding, of) = (server.clone(), name.clone());
+    let add = move || adding.archives.add(&of, keys, &adding.ingest, &adding.ledger);
+    server.recorders.spawn(add).await.map_err(Failure::internal)?.map_err(failure)?;
+    Ok(card(&server, &name))
+}
+
+/// Answers `DELETE /api/followers/{name}`. What was delivered stays.
+pub(super) async fn remove(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let (removing, of) = (server.clone(), name.clone());
+    let remove = move || removing.archives.remove(&of, &removing.ingest, &removing.ledger);
+    server.recorders.spawn(remove).await.map_err(Failure::internal)?.map_err(failure)?;
+    Ok(answer::json(&json!({ "name": name, "removed": true })))
 }
 
 /// Answers `POST /api/followers/{name}/pause`.

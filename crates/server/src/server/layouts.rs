@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,6 +17,8 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use thiserror::Error;
+
+use crate::process::whole_file;
 
 /// Version of layouts written by this server's page.
 pub const VERSION: u64 = 2;
@@ -174,11 +176,7 @@ impl Layouts {
         }
         let write = || -> io::Result<()> {
             self.make_folder()?;
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            file.write_all(text)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|e| e.error)?;
-            File::open(&self.folder)?.sync_all()
+            whole_file::replace(&path, text)
         };
         write().map_err(|error| LayoutError::Disk { path: path.clone(), error })?;
         Ok((tag(text), there.is_none()))

@@ -130,7 +130,7 @@ pub async fn load_runs_again(server: Arc<Server>) {
 /// Starts the followers again whenever the store was reopened.
 pub async fn start_archives_again(server: Arc<Server>) {
     let mut reopened = server.ingest.reopened();
-    while !server.archives.is_empty() && reopened.changed().await.is_ok() {
+    while reopened.changed().await.is_ok() {
         let starting = server.clone();
         if let Err(error) =
             server.recorders.spawn(move || starting.archives.start(&starting.ingest, &starting.ledger)).await

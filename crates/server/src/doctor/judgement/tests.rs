@@ -344,3 +344,56 @@ fn a_value_that_is_marked_bad_is_explained_and_nothing_is_wrong() {
     assert_eq!(marked.len(), 1, "{report:?}");
     assert!(marked[0].text.ends_with(": marked bad by ada: loose cable") && !report.wrong, "{report:?}");
 }
+
+#[test]
+fn an_archive_that_waits_is_told_with_what_waits() {
+    use crate::doctor::ArchiveFacts;
+    use strongback_archive::{State, Status};
+
+    let said = |lag_s: f64, status: Status| {
+        let archive = ArchiveFacts { name: "history".into(), address: "postgresql://db".into(), lag_s, status };
+        let facts = Facts { channel: None, archives: vec![archive], ..well(None) };
+        let of_archive = |finding: &Finding| finding.cause == Cause::Archive;
+        let findings = judge(&facts).findings.into_iter().filter(of_archive);
+        findings.map(|finding| (finding.text, finding.wrong)).collect::<Vec<_>>()
+    };
+    let behind = |state| Status { state, behind_frames: 7, ..Status::default() };
+    let error = Some(("connection refused".to_owned(), NOW));
+    let name = "archive \"history\" (postgresql://db)";
+    for (lag_s, status, expected) in [
+        (0.2, behind(State::Following), None),
+        (0.0, Status { altered_values: 3, state: State::Following, ..Status::default() }, None),
+        (
+            90.0,
+            behind(State::Following),
+            Some((" is late: 7 frames wait, the oldest for 90 s, 0 frames/s are delivered", true)),
+        ),
+        (5.0, behind(State::Paused), Some((" is paused; 7 frames wait, the oldest for 5 s", false))),
+        (
+            5.0,
+            Status { last_error: error.clone(), ..behind(State::Retrying) },
+            Some((" delivers nothing: connection refused; 7 frames wait, the oldest for 5 s", true)),
+        ),
+        (
+            5.0,
+            Status { suspended_streams: 1, last_error: error.clone(), ..behind(State::Following) },
+            Some((" delivers nothing of 1 stream: connection refused; 7 frames wait, the oldest for 5 s", true)),
+        ),
+        (0.0, Status { last_error: error, ..Status::default() }, None),
+        (
+            0.0,
+            Status { rejected_frames: 2, state: State::Following, ..Status::default() },
+            Some((" left out 2 frames that the target rejects", true)),
+        ),
+        (
+            0.0,
+            Status { skipped_frames: 1, state: State::Following, ..Status::default() },
+            Some((" missed 1 frame, which expired or were damaged before they were delivered", true)),
+        ),
+    ] {
+        let expected = expected.map(|(text, wrong)| (format!("{name}{text}"), wrong));
+        assert_eq!(said(lag_s, status.clone()), Vec::from_iter(expected), "{status:?}");
+    }
+    // Of an instant or a channel, archives say nothing.
+    assert_eq!(causes(&well(Some(AT))), []);
+}
