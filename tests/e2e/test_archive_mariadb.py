@@ -246,12 +246,12 @@ def test_archives_are_added_and_removed_while_the_server_runs(tmp_path: pathlib.
 
     secret = tmp_path / "secret"
     secret.write_text(PASSWORD + "\n")
-    configured = "[[archive]]\nname = \"fixed\"\ntarget = \"kafka\"\nurl = \"kafka://127.0.0.1:1\"\n"
+    configured = "[[archive]]\nname = \"fixed\"\ntarget = \"questdb\"\nurl = \"http://127.0.0.1:1\"\n"
     server = Server(folder=tmp_path, config=configured).start()
     assert server.write(f"a n=1i {START}\nb n=1i {START}") == (204, None)
     url = f"mariadb://archive@127.0.0.1:{mariadb.ports['mysql']}/telemetry"
     new = ("add", "copy", "--target", "mariadb", "--url", url)
-    assert "target" in archive("add", "copy", "--target", "oracle", "--url", url, code=1)
+    assert "expected one of `postgres`" in archive("add", "copy", "--target", "oracle", "--url", url, code=1)
     assert "no such key" in archive(*new, "--set", "topic_prefix=x", code=1)
     assert "name" in archive("add", "../copy", "--target", "mariadb", "--url", url, code=1)
     assert "of the configuration" in archive("remove", "fixed", code=1)

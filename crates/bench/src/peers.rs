@@ -97,16 +97,18 @@ pub struct NamedPeer {
 impl PeerRecipes {
     /// Starts a rival without data, or prints why it is left out.
     pub fn start(&self, peer: Peer) -> Option<RunningPeer> {
-        let process = self.start_at(peer.recipe(), peer.name(), Some(peer.ports()))?;
+        let process = self.start_at(peer.recipe(), peer.name(), &[("ports", peer.ports())])?;
         Some(RunningPeer { peer, _process: process })
     }
 
-    /// Starts the server of a recipe without data, or prints why the one of this name in tables is left out.
-    pub fn start_named(&self, recipe: &'static str, name: &str) -> Option<NamedPeer> {
-        self.start_at(recipe, name, None)
+    /// Starts the server of a recipe without data, with further configuration if its recipe reads any, or prints why the
+    /// one of this name in tables is left out.
+    pub fn start_named(&self, recipe: &'static str, name: &str, configuration: &str) -> Option<NamedPeer> {
+        self.start_at(recipe, name, &[("extra.conf", configuration)])
     }
 
-    fn start_at(&self, recipe: &'static str, name: &str, ports: Option<&str>) -> Option<NamedPeer> {
+    /// Starts a server with files in its folder.
+    fn start_at(&self, recipe: &'static str, name: &str, files: &[(&str, &str)]) -> Option<NamedPeer> {
         let program = self.peers.clone().unwrap_or_else(|| Path::new("peers").to_owned()).join("peer");
         let absent = |why: String| {
             println!("{name} left out: {why}");
@@ -124,10 +126,8 @@ impl PeerRecipes {
         let running = NamedPeer { name: recipe, program, folder };
         // One that an interrupted run left behind.
         running.stop();
-        let made = std::fs::create_dir_all(&running.folder).and_then(|()| match ports {
-            Some(ports) => std::fs::write(running.folder.join("ports"), ports),
-            None => Ok(()),
-        });
+        let made = std::fs::create_dir_all(&running.folder)
+            .and_then(|()| files.iter().try_for_each(|(file, text)| std::fs::write(running.folder.join(file), text)));
         if let Err(error) = made {
             return absent(format!("{}: {error}", running.folder.display()));
         }

@@ -46,7 +46,7 @@ pub(super) fn run(
 ) -> anyhow::Result<LiveResult> {
     let mut targets = Vec::new();
     for kind in kinds {
-        if let Some(peer) = arguments.peers.start_named(kind.recipe(), kind.name()) {
+        if let Some(peer) = arguments.peers.start_named(kind.recipe(), kind.name(), kind.configuration()) {
             targets.push(RunningTarget::new(*kind, peer, dir)?);
         }
     }

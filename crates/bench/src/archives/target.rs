@@ -1,5 +1,6 @@
 //! The targets: how each is configured, how many rows it has, and its own bulk loader.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,15 @@ impl Kind {
             Kind::Questdb => "CSV over /imp",
             Kind::Elasticsearch => "_bulk, 5,000 a request",
             Kind::Kafka => "kafka-producer-perf-test, acks=all",
+        }
+    }
+
+    /// Returns what it is configured with beyond its recipe.
+    pub(super) fn configuration(self) -> &'static str {
+        match self {
+            // Each of the pad's columns would take 16 MiB of disk.
+            Kind::Questdb => "cairo.writer.data.append.page.size=256k\n",
+            _ => "",
         }
     }
 
@@ -160,13 +170,16 @@ impl RunningTarget {
     }
 
     /// Loads a copy of what is in the tables by the target's own loader, and returns the time until all can be read.
-    pub(super) fn load(&mut self, tables: &[String], rows: u64) -> anyhow::Result<f64> {
+    /// The tables come with their rows.
+    pub(super) fn load(&mut self, counts: &BTreeMap<String, u64>) -> anyhow::Result<f64> {
+        let (tables, rows): (Vec<String>, u64) = (counts.keys().cloned().collect(), counts.values().sum());
+        let tables = tables.as_slice();
         let seconds = match self.kind {
             Kind::Postgres => self.load_postgres(tables)?,
             Kind::Mariadb => self.load_mariadb(tables)?,
             Kind::Questdb => self.load_questdb(tables)?,
             Kind::Elasticsearch => self.load_elasticsearch(tables)?,
-            Kind::Kafka => return self.load_kafka(tables, rows),
+            Kind::Kafka => return self.load_kafka(counts),
         };
         let copies: Vec<String> = tables.iter().map(|table| copy_of(table)).collect();
         let loaded = self.rows(&copies)?;
@@ -306,9 +319,9 @@ impl RunningTarget {
     }
 
     /// Kafka's own benchmark of a producer, with the messages of each topic as its payloads.
-    fn load_kafka(&self, tables: &[String], rows: u64) -> anyhow::Result<f64> {
-        let (address, mut seconds, mut left) = (self.address()?, 0.0, rows);
-        for table in tables {
+    fn load_kafka(&self, counts: &BTreeMap<String, u64>) -> anyhow::Result<f64> {
+        let (address, mut seconds) = (self.address()?, 0.0);
+        for (table, count) in counts {
             let (topic, file) = (self.name_there(table), self.dir.join(format!("{table}.json")));
             let messages = self.peer.tool(&[
                 "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -319,11 +332,13 @@ impl RunningTarget {
                 "--from-beginning",
                 "--isolation-level",
                 "read_committed",
+                "--max-messages",
+                &count.to_string(),
                 "--timeout-ms",
-                "5000",
+                "60000",
             ])?;
-            let count = messages.lines().count() as u64;
-            left = left.saturating_sub(count);
+            let read = messages.lines().count() as u64;
+            ensure!(read == *count, "{read} of {count} messages of {topic} were read");
             std::fs::write(&file, messages)?;
             let begin = Instant::now();
             let said = self.peer.tool(&[
@@ -347,9 +362,8 @@ impl RunningTarget {
                 .lines()
                 .rev()
                 .find_map(|line| line.split(" records/sec").next()?.rsplit(' ').next()?.parse::<f64>().ok());
-            seconds += rate.map_or(begin.elapsed().as_secs_f64(), |rate| count as f64 / rate);
+            seconds += rate.map_or(begin.elapsed().as_secs_f64(), |rate| *count as f64 / rate);
         }
-        ensure!(left == 0, "{left} of {rows} messages were not read");
         Ok(seconds)
     }
 }

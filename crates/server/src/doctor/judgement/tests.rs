@@ -366,18 +366,18 @@ fn an_archive_that_waits_is_told_with_what_waits() {
         (
             90.0,
             behind(State::Following),
-            Some((" is late: 7 frames wait, the oldest for 90 s, 0 frames/s are delivered", true)),
+            Some((" is late: 7 frames wait, the oldest for 90.0 s, 0 frames/s are delivered", true)),
         ),
-        (5.0, behind(State::Paused), Some((" is paused; 7 frames wait, the oldest for 5 s", false))),
+        (5.0, behind(State::Paused), Some((" is paused; 7 frames wait, the oldest for 5.0 s", false))),
         (
             5.0,
             Status { last_error: error.clone(), ..behind(State::Retrying) },
-            Some((" delivers nothing: connection refused; 7 frames wait, the oldest for 5 s", true)),
+            Some((" delivers nothing: connection refused; 7 frames wait, the oldest for 5.0 s", true)),
         ),
         (
             5.0,
             Status { suspended_streams: 1, last_error: error.clone(), ..behind(State::Following) },
-            Some((" delivers nothing of 1 stream: connection refused; 7 frames wait, the oldest for 5 s", true)),
+            Some((" delivers nothing of 1 stream: connection refused; 7 frames wait, the oldest for 5.0 s", true)),
         ),
         (0.0, Status { last_error: error, ..Status::default() }, None),
         (
