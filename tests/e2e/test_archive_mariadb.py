@@ -125,6 +125,11 @@ def test_a_table_grows_with_its_streams(server: Server, mariadb: Peer) -> None:
     assert server.write(f"g P=1i,p=2i {START}\ng `=3i,\U0001f680=4i {START}") == (204, None)
     has(mariadb, "select P, p_i64 from g where P is not null", [(1, 2)])
     has(mariadb, "select ```` from g where ```` is not null", [(3,)])
+    letters = "s\u017fSi\u0131\u0130Ik\u212aK\u00e9\u00c9e"
+    assert server.write("h " + ",".join(f"{letter}={n}i" for n, letter in enumerate(letters)) + f" {START}") == (204, None)
+    has(mariadb, "select count(*) from h", [(1,)])
+    (row,) = rows(mariadb, "select * from h")
+    assert set(range(len(letters))) <= set(row), "each has a column of its own"
 
 
 def test_count_and_sum_are_equal_whatever_is_killed(server: Server, mariadb: Peer) -> None:

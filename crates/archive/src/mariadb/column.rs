@@ -110,9 +110,10 @@ impl Dialect for MariadbColumns {
         name_there(name)
     }
 
-    /// Names are the same there but for case.
+    /// Names are the same there but for case, letter by letter: also `ſ` and `s`, `ı` and `i`, `K` (kelvin) and `k`.
     fn key(name: &str) -> String {
-        name.to_lowercase()
+        let folded = |c: char| c.to_uppercase().next()?.to_lowercase().next();
+        name.chars().filter_map(folded).collect()
     }
 }
 

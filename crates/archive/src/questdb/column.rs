@@ -92,8 +92,9 @@ impl Dialect for QuestdbColumns {
         if plain.len() <= NAME_MAX { plain } else { with_checksum(&plain, name, NAME_MAX) }
     }
 
+    /// Names are the same there but for case, letter by letter: also `İ` and `i`.
     fn key(name: &str) -> String {
-        name.to_lowercase()
+        name.chars().filter_map(|c| c.to_lowercase().next()).collect()
     }
 }
 

@@ -93,4 +93,6 @@ fn names_are_those_that_the_database_allows() {
         assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
     }
     assert_eq!(QuestdbColumns::column_name("a.b-c(d)"), "a_b_c_d_");
+    // Letter by letter, whatever the word.
+    assert_eq!(QuestdbColumns::key("\u{130}ΑΣ"), QuestdbColumns::key("iασ"));
 }
