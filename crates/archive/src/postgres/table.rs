@@ -122,7 +122,7 @@ impl Table {
         changes: &[Change<ColumnType>],
     ) -> Result<(), tokio_postgres::Error> {
         let path = self.path();
-        let mut sql = String::new();
+        let (mut sql, mut adds, mut after) = (String::new(), Vec::new(), String::new());
         if !self.exists {
             sql.push_str(&format!("create table {path} ();\n"));
         }
@@ -130,17 +130,22 @@ impl Table {
             match change {
                 Change::Add { name, column_type, is_tag } => {
                     let column = quoted(name);
-                    sql.push_str(&format!("alter table {path} add column {column} {};\n", column_type.name()));
+                    adds.push(format!("add column {column} {}", column_type.name()));
                     if *is_tag {
-                        sql.push_str(&format!("comment on column {path}.{column} is '{TAG}';\n"));
+                        after.push_str(&format!("comment on column {path}.{column} is '{TAG}';\n"));
                     }
                 }
                 Change::Widen { name, column_type } => {
                     let (column, to) = (quoted(name), column_type.name());
-                    sql.push_str(&format!("alter table {path} alter column {column} type {to};\n"));
+                    after.push_str(&format!("alter table {path} alter column {column} type {to};\n"));
                 }
             }
         }
+        // One statement for all, because each one works through the whole table in the catalog.
+        if !adds.is_empty() {
+            sql.push_str(&format!("alter table {path} {};\n", adds.join(", ")));
+        }
+        sql.push_str(&after);
         if !std::mem::replace(&mut self.exists, true) {
             // Small, and enough for ranges of time: rows come roughly in its order.
             sql.push_str(&format!("create index on {path} using brin (time);\n"));
