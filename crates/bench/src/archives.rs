@@ -1,8 +1,10 @@
 //! `strongback bench archives`: the rate at which followers fill other databases, beside the bulk loader of each.
 //!
-//! The same frames of the pad are in a store. A server delivers them to a target that has nothing yet; then the target's
-//! own loader loads a copy of what came, in the target's own format, into a second table. Both are timed until all rows
-//! can be read there. Without `--only`, all targets are then fed live by the simulated pad at once.
+//! The same frames of the pad are in a store. A server delivers them to a target; then the target's own loader loads a
+//! copy of what came, in the target's own format, into further tables; then a second follower delivers all frames again
+//! into tables that are not there yet. The loader and the second follower are timed until all rows can be read there:
+//! targets that run in Java are slow at first, which the first follower bears. Without `--only`, all targets are then
+//! fed live by the simulated pad at once.
 
 mod live;
 mod target;
@@ -28,8 +30,8 @@ use live::LiveResult;
 pub use target::Kind;
 use target::RunningTarget;
 
-/// Name of the follower.
-const FOLLOWER: &str = "bench";
+/// Names of the followers: the first warms the target up.
+const FOLLOWERS: [&str; 2] = ["first", "second"];
 /// Max time of a delivery or a load.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// Polling interval.
@@ -138,31 +140,25 @@ fn load(
     fill(recording, laps, &dir.join("store"))?;
     // Paused, so that the server's own start is not timed.
     std::fs::create_dir_all(dir.join("store/followers"))?;
-    std::fs::write(dir.join(format!("store/followers/{FOLLOWER}.paused")), "")?;
-    let [ports] = Ports::reserve()?;
-    let server = ServerProcess::start_at(&arguments.program, dir, &ports, &target.config(FOLLOWER, 200))?;
-    let rows = recording.frames.len() as u64 * u64::from(laps);
-    let tables = tables(recording);
-    let before = server.usage().cpu_s;
-    let begin = Instant::now();
-    post(&server, &format!("/api/followers/{FOLLOWER}/resume"))?;
-    let delivered = |card: &Value| card["delivered_frames"].as_u64() == Some(rows);
-    wait(|| Ok(delivered(&card(&server, FOLLOWER)?)))?;
-    // What Kafka acknowledged can be read: a delivery is a transaction.
-    if kind != Kind::Kafka {
-        wait(|| Ok(target.rows(&tables)? == rows))?;
+    let mut config = String::new();
+    for name in FOLLOWERS {
+        std::fs::write(dir.join(format!("store/followers/{name}.paused")), "")?;
+        config.push_str(&target.config(name, 200));
     }
-    let (follower_s, follower_cpu_s) = (begin.elapsed().as_secs_f64(), server.usage().cpu_s - before);
-    let last = card(&server, FOLLOWER)?;
-    ensure!(last["rejected_frames"] == 0 && last["altered_values"] == 0, "not all values arrived: {last}");
-    server.stop()?;
+    let [ports] = Ports::reserve()?;
+    let server = ServerProcess::start_at(&arguments.program, dir, &ports, &config)?;
+    let rows = recording.frames.len() as u64 * u64::from(laps);
     let of_table =
         |(stream, rows): (usize, &u64)| (recording.streams[stream].key.table.clone(), rows * u64::from(laps));
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for (table, rows) in recording.rows.iter().enumerate().map(of_table) {
         *counts.entry(table).or_default() += rows;
     }
+    follow(&server, &mut target, FOLLOWERS[0], &counts)?;
     let loader_s = target.load(&counts)?;
+    target.begin_round(FOLLOWERS[1], &counts)?;
+    let (follower_s, follower_cpu_s) = follow(&server, &mut target, FOLLOWERS[1], &counts)?;
+    server.stop()?;
     Ok(Some(ArchiveResult {
         target: kind.name().to_owned(),
         loader: kind.loader(),
@@ -173,6 +169,28 @@ fn load(
         loader_s,
         ratio: loader_s / follower_s,
     }))
+}
+
+/// Lets a paused follower deliver, and returns the time until all rows can be read at the target, and the processor time
+/// of the server, in seconds.
+fn follow(
+    server: &ServerProcess,
+    target: &mut RunningTarget,
+    name: &str,
+    counts: &BTreeMap<String, u64>,
+) -> anyhow::Result<(f64, f64)> {
+    let (rows, before, begin) = (counts.values().sum(), server.usage().cpu_s, Instant::now());
+    post(server, &format!("/api/followers/{name}/resume"))?;
+    wait(|| Ok(card(server, name)?["delivered_frames"].as_u64() == Some(rows)))?;
+    // What Kafka acknowledged can be read: a delivery is a transaction.
+    if target.kind() != Kind::Kafka {
+        let tables: Vec<String> = counts.keys().cloned().collect();
+        wait(|| Ok(target.rows(&tables)? == rows))?;
+    }
+    let took = (begin.elapsed().as_secs_f64(), server.usage().cpu_s - before);
+    let last = card(server, name)?;
+    ensure!(last["rejected_frames"] == 0 && last["altered_values"] == 0, "not all values arrived: {last}");
+    Ok(took)
 }
 
 /// Writes the recording into a new store.
@@ -210,14 +228,6 @@ fn fill(recording: &Recording, laps: u32, dir: &Path) -> anyhow::Result<()> {
         }
     }
     store.close(now).context("close")
-}
-
-/// Returns the names of the tables of a recording.
-fn tables(recording: &Recording) -> Vec<String> {
-    let mut tables: Vec<String> = recording.streams.iter().map(|spec| spec.key.table.clone()).collect();
-    tables.sort();
-    tables.dedup();
-    tables
 }
 
 /// Returns the state and counters of a follower.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use strongback_archive::http::{Answer, Http, HttpOptions, parse_url};
 use tokio::runtime::Runtime;
 
-use super::wait;
+use super::{FOLLOWERS, wait};
 use crate::peers::NamedPeer;
 
 /// Rows that are read or loaded at once where the target needs a bound.
@@ -93,17 +93,32 @@ pub(super) struct RunningTarget {
     peer: NamedPeer,
     runtime: Runtime,
     dir: PathBuf,
+    /// Name of the follower whose tables are read and loaded.
+    round: String,
 }
 
 impl RunningTarget {
     /// Prepares what a follower needs there. Files go to `dir`.
     pub(super) fn new(kind: Kind, peer: NamedPeer, dir: &Path) -> anyhow::Result<RunningTarget> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let target = RunningTarget { kind, peer, runtime, dir: dir.to_owned() };
+        let target = RunningTarget { kind, peer, runtime, dir: dir.to_owned(), round: FOLLOWERS[0].to_owned() };
         if kind == Kind::Mariadb {
-            target.mariadb("create database strongback", false)?;
+            for name in [FOLLOWERS[0], FOLLOWERS[1], kind.recipe()] {
+                target.mariadb(&format!("create database {name}"), None)?;
+            }
         }
         Ok(target)
+    }
+
+    /// Reads and loads the tables of another follower from now on. The earlier ones go where both would have the same.
+    pub(super) fn begin_round(&mut self, name: &str, counts: &BTreeMap<String, u64>) -> anyhow::Result<()> {
+        if self.kind == Kind::Questdb {
+            for table in counts.keys() {
+                self.questdb(&format!("drop table '{table}'"))?;
+            }
+        }
+        name.clone_into(&mut self.round);
+        Ok(())
     }
 
     /// Returns the kind.
@@ -118,14 +133,17 @@ impl RunningTarget {
     /// Returns the configuration of a follower.
     pub(super) fn config(&self, name: &str, interval_ms: u64) -> String {
         let address = self.address().unwrap_or_default();
-        let url = match self.kind {
-            Kind::Postgres => format!("postgresql://postgres@{address}/postgres"),
-            Kind::Mariadb => format!("mariadb://root@{address}/strongback"),
-            Kind::Questdb | Kind::Elasticsearch => format!("http://{address}"),
-            Kind::Kafka => format!("kafka://{address}"),
+        let (url, place) = match self.kind {
+            Kind::Postgres => (format!("postgresql://postgres@{address}/postgres"), format!("schema = {name:?}")),
+            Kind::Mariadb => (format!("mariadb://root@{address}/{name}"), String::new()),
+            Kind::Questdb => (format!("http://{address}"), String::new()),
+            Kind::Elasticsearch => (format!("http://{address}"), format!("index_prefix = \"{name}-\"")),
+            Kind::Kafka => (format!("kafka://{address}"), format!("topic_prefix = \"{name}.\"")),
         };
         let target = self.kind.recipe();
-        format!("[[archive]]\nname = {name:?}\ntarget = {target:?}\nurl = {url:?}\ninterval_ms = {interval_ms}\n\n")
+        format!(
+            "[[archive]]\nname = {name:?}\ntarget = {target:?}\nurl = {url:?}\n{place}\ninterval_ms = {interval_ms}\n\n"
+        )
     }
 
     /// Returns the number of rows that can be read in the tables.
@@ -140,8 +158,8 @@ impl RunningTarget {
     /// Returns the name of a table of the store there.
     fn name_there(&self, table: &str) -> String {
         match self.kind {
-            Kind::Elasticsearch => format!("strongback-{table}"),
-            Kind::Kafka => format!("strongback.{table}"),
+            Kind::Elasticsearch => format!("{}-{table}", self.round),
+            Kind::Kafka => format!("{}.{table}", self.round),
             _ => table.to_owned(),
         }
     }
@@ -150,11 +168,11 @@ impl RunningTarget {
         let count = |text: &str| text.trim().parse().with_context(|| format!("{table}: {text}"));
         match self.kind {
             Kind::Postgres => {
-                let sql = format!("select count(*) from {}", in_schema(table));
+                let sql = format!("select count(*) from {}", self.in_schema(table));
                 let row = self.runtime.block_on(async { self.postgres().await?.query_one(&sql, &[]).await })?;
                 Ok(row.get::<_, i64>(0) as u64)
             }
-            Kind::Mariadb => count(&self.mariadb(&format!("select count(*) from `{table}`"), true)?),
+            Kind::Mariadb => count(&self.mariadb(&format!("select count(*) from `{table}`"), Some(&self.round))?),
             Kind::Questdb => {
                 let answer = self.questdb(&format!("select count() from '{table}'"))?;
                 answer["dataset"][0][0].as_u64().with_context(|| format!("{table}: {answer}"))
@@ -200,7 +218,7 @@ impl RunningTarget {
             let client = self.postgres().await?;
             let mut dumps = Vec::new();
             for table in tables {
-                let (from, to) = (in_schema(table), in_schema(&copy_of(table)));
+                let (from, to) = (self.in_schema(table), self.in_schema(&copy_of(table)));
                 client.batch_execute(&format!("create table {to} (like {from} including all)")).await?;
                 let dump = client.copy_out(&format!("copy {from} to stdout (format binary)")).await?;
                 let pieces: Vec<_> = dump.collect::<Vec<_>>().await.into_iter().collect::<Result<_, _>>()?;
@@ -219,27 +237,31 @@ impl RunningTarget {
         })
     }
 
+    fn in_schema(&self, table: &str) -> String {
+        format!("{}.\"{table}\"", self.round)
+    }
+
     /// Runs statements with MariaDB's own client, and returns what it prints.
-    fn mariadb(&self, sql: &str, in_database: bool) -> anyhow::Result<String> {
+    fn mariadb(&self, sql: &str, database: Option<&str>) -> anyhow::Result<String> {
         let port = self.peer.port("mysql")?.to_string();
         let mut words =
             vec!["mariadb", "-h", "127.0.0.1", "-P", &port, "-u", "root", "-N", "--local-infile=1", "-e", sql];
-        words.extend(in_database.then_some("strongback"));
+        words.extend(database);
         self.peer.tool(&words)
     }
 
     fn load_mariadb(&self, tables: &[String]) -> anyhow::Result<f64> {
-        let mut loads = Vec::new();
+        let (mut loads, here) = (Vec::new(), Some(self.round.as_str()));
         for table in tables {
             let (file, copy) = (self.dir.join(format!("{table}.tsv")), copy_of(table));
             let file = file.display();
-            self.mariadb(&format!("create table `{copy}` like `{table}`"), true)?;
-            self.mariadb(&format!("select * into outfile '{file}' character set utf8mb4 from `{table}`"), true)?;
+            self.mariadb(&format!("create table `{copy}` like `{table}`"), here)?;
+            self.mariadb(&format!("select * into outfile '{file}' character set utf8mb4 from `{table}`"), here)?;
             loads.push(format!("load data local infile '{file}' into table `{copy}` character set utf8mb4"));
         }
         let begin = Instant::now();
         for load in loads {
-            self.mariadb(&load, true)?;
+            self.mariadb(&load, here)?;
         }
         Ok(begin.elapsed().as_secs_f64())
     }
@@ -369,10 +391,6 @@ impl RunningTarget {
 }
 
 const JSON: &str = "application/json";
-
-fn in_schema(table: &str) -> String {
-    format!("strongback.\"{table}\"")
-}
 
 fn copy_of(table: &str) -> String {
     format!("copy_of_{table}")
