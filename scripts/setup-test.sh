@@ -23,7 +23,7 @@ if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && ! have initdb &
 fi
 
 # Servers that archives are tested with.
-"$root/peers/peer" fetch questdb kafka elasticsearch mariadb
+"$root/peers/peer" fetch questdb kafka elasticsearch mariadb influxdb
 
 # Python: the clients the end-to-end tests write and read with.
 requirements=$root/tests/requirements.txt

@@ -1,5 +1,6 @@
 //! What a follower has still to deliver, read from the store.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use strongback_store::{Batch, Chosen, Pattern, Scan, ScanError, Store, StreamId, TooCostly, View, matching_data};
@@ -18,6 +19,8 @@ pub(crate) struct Backlog {
     turn: usize,
     frames_max: usize,
     bytes_max: usize,
+    /// Whether repeats of times are counted.
+    counts_repeats: bool,
 }
 
 /// Rows that cannot be delivered, because they are no longer stored.
@@ -49,8 +52,14 @@ pub(crate) struct Read {
 }
 
 impl Backlog {
-    pub(crate) fn new(store: Store, patterns: Vec<Pattern>, frames_max: usize, bytes_max: usize) -> Backlog {
-        Backlog { store, patterns, followed: Vec::new(), catalog_version: None, turn: 0, frames_max, bytes_max }
+    pub(crate) fn new(
+        store: Store,
+        patterns: Vec<Pattern>,
+        (frames_max, bytes_max): (usize, usize),
+        counts_repeats: bool,
+    ) -> Backlog {
+        let (followed, catalog_version, turn) = (Vec::new(), None, 0);
+        Backlog { store, patterns, followed, catalog_version, turn, frames_max, bytes_max, counts_repeats }
     }
 
     /// Returns the streams that match now.
@@ -115,7 +124,9 @@ impl Backlog {
                             skip(rows..first, is_damaged);
                         }
                         (rows, is_damaged) = (last + 1, false);
-                        let taken = add(&mut read.delivery, view, (stream.id, channels), batch, &mut read.oldest);
+                        let repeats = if self.counts_repeats { repeats(view, &batch) } else { Vec::new() };
+                        let of = (stream.id, channels.as_slice());
+                        let taken = add(&mut read.delivery, view, of, (batch, repeats), &mut read.oldest);
                         left = left.saturating_sub(taken.0);
                         (frames, bytes) = (frames.saturating_sub(taken.0), bytes.saturating_sub(taken.1));
                         if left == 0 || bytes == 0 {
@@ -145,14 +156,33 @@ fn add(
     delivery: &mut Delivery,
     view: &View,
     (stream, channels): (StreamId, &[strongback_store::ChannelIndex]),
-    batch: Batch,
+    (batch, repeats): (Batch, Vec<u32>),
     oldest: &mut Option<i64>,
 ) -> (usize, usize) {
     let Some(stream) = view.catalog().stream(stream) else { return (0, 0) };
     let received = batch.receive_time.iter().copied().min();
     *oldest = (*oldest).into_iter().chain(received).min();
-    let frames = StreamFrames { stream: stream.clone(), channels: channels.to_vec(), batch };
+    let frames = StreamFrames { stream: stream.clone(), channels: channels.to_vec(), batch, repeats };
     let taken = (frames.batch.len(), frames.size_bytes());
     delivery.parts.push(frames);
     taken
+}
+
+/// Returns for each frame of a batch the number of earlier ones of its stream with the same time.
+fn repeats(view: &View, batch: &Batch) -> Vec<u32> {
+    let times: Vec<i64> = (0..batch.len()).map(|at| batch.time(at)).collect();
+    let mut counts: HashMap<i64, u32> = times.iter().map(|time| (*time, 0)).collect();
+    let mut scan = Scan::all(batch.stream, Vec::new());
+    scan.rows = 0..batch.rows.first().copied().unwrap_or(0);
+    scan.time = times.iter().min().copied().unwrap_or(0)..times.iter().max().map_or(0, |time| time.saturating_add(1));
+    // Frames in time are in blocks that are passed over. Those that are damaged were never delivered.
+    for earlier in view.scan(scan).filter_map(Result::ok) {
+        for at in 0..earlier.len() {
+            if let Some(count) = counts.get_mut(&earlier.time(at)) {
+                *count += 1;
+            }
+        }
+    }
+    let count = |time: &i64| counts.get_mut(time).map_or(0, |count| std::mem::replace(count, *count + 1));
+    times.iter().map(count).collect()
 }

@@ -51,6 +51,8 @@ pub(crate) enum Field {
     Sequence,
     /// Stream of the frame, with the origin of its store.
     Stream,
+    /// Number of earlier frames of the stream with the same time.
+    Repeat,
     Row,
     Tag(String),
     /// Column of the batch.

@@ -15,6 +15,8 @@ pub struct StreamFrames {
     pub channels: Vec<ChannelIndex>,
     /// Frames, at least one. Rows are consecutive.
     pub batch: Batch,
+    /// For each frame the number of earlier ones of its stream with the same `time`; empty unless the target asks for it.
+    pub repeats: Vec<u32>,
 }
 
 impl StreamFrames {
@@ -45,7 +47,8 @@ impl StreamFrames {
         let (all, batch) = (self.batch.len(), &self.batch);
         let part = |range: Range<usize>| {
             let (stream, channels) = (self.stream.clone(), self.channels.clone());
-            StreamFrames { stream, channels, batch: slice(batch, range) }
+            let repeats = self.repeats.get(range.clone()).map(<[u32]>::to_vec).unwrap_or_default();
+            StreamFrames { stream, channels, batch: slice(batch, range), repeats }
         };
         (part(0..frames), part(frames..all))
     }

@@ -185,8 +185,8 @@ impl Follower {
         let backlog = Backlog::new(
             store.clone(),
             options.patterns.clone(),
-            options.delivery_frames.max(1),
-            options.delivery_bytes.max(1),
+            (options.delivery_frames.max(1), options.delivery_bytes.max(1)),
+            target.counts_repeats(),
         );
         let backoff = Backoff::new(options.pauses);
         let quarantine = Quarantine::new(&options.folder, &options.name);

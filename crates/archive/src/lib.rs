@@ -10,6 +10,7 @@ pub mod delivery;
 pub mod elasticsearch;
 pub mod follower;
 pub mod http;
+pub mod influxdb;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod mariadb;

@@ -22,6 +22,12 @@ pub trait Target: Send {
         false
     }
 
+    /// Returns whether frames come with the number of earlier ones of their stream with the same time, for a target that
+    /// knows them by it.
+    fn counts_repeats(&self) -> bool {
+        false
+    }
+
     /// Makes all frames of a delivery durable at the target, with tables and columns for them. Frames that are there
     /// already stay as they are.
     ///

@@ -121,7 +121,7 @@ fn frame_in(
     let view = store.view();
     let stream = Arc::clone(view.catalog().stream(stream.id).unwrap());
     let batch = view.scan(Scan::all(stream.id, channels.clone())).next().unwrap().unwrap();
-    StreamFrames { stream, channels, batch }
+    StreamFrames { stream, channels, batch, repeats: Vec::new() }
 }
 
 /// Plans the columns of many streams of one table, whose names and types differ, and compares with the types there.
@@ -171,6 +171,7 @@ fn all_values_have_a_column_whatever_other_streams_have() {
     plan_many::<crate::postgres::PostgresColumns>();
     plan_many::<crate::questdb::QuestdbColumns>();
     plan_many::<crate::mariadb::MariadbColumns>();
+    plan_many::<crate::influxdb::InfluxdbColumns>();
     plan_many::<crate::elasticsearch::Fields>();
 }
 

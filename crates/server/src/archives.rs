@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use strongback_archive::elasticsearch::{self, Elasticsearch};
 use strongback_archive::http::{self, Http, HttpOptions};
+use strongback_archive::influxdb::{self, Influxdb};
 #[cfg(feature = "kafka")]
 use strongback_archive::kafka::{Kafka, KafkaOptions};
 use strongback_archive::mariadb::{Mariadb, MariadbOptions};
@@ -406,6 +407,11 @@ impl Archive {
             TargetSettings::Questdb { url, user } => {
                 let http = self.http(url, user, "Bearer", questdb::TIMEOUT)?;
                 Ok(Box::new(Questdb::new(http, origin)))
+            }
+            TargetSettings::Influxdb { url, user, database, organization } => {
+                let scheme = if organization.is_some() { "Token" } else { "Bearer" };
+                let http = self.http(url, user, scheme, influxdb::TIMEOUT)?;
+                Ok(Box::new(Influxdb::new(http, database.clone(), organization.clone(), origin)))
             }
             TargetSettings::Elasticsearch { url, user, index_prefix } => {
                 let http = self.http(url, user, "ApiKey", elasticsearch::TIMEOUT)?;

@@ -21,7 +21,7 @@ pub(super) fn lines(out: &mut Vec<u8>, frames: &StreamFrames, columns: &[(Field,
                 out.push(b'\t');
             }
             let written = match source {
-                Field::Nothing | Field::Stream => None,
+                Field::Nothing | Field::Stream | Field::Repeat => None,
                 Field::Tag(tag) => frames.stream.key.tag(tag).map(|value| text(out, value.as_bytes())),
                 Field::Time => time(out, Some(batch.time(at))),
                 Field::TimeNs => integer(out, Some(batch.time(at))),

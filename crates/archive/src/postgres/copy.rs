@@ -31,7 +31,7 @@ pub(super) fn rows(out: &mut Vec<u8>, frames: &StreamFrames, columns: &[(Field, 
         out.extend_from_slice(&(columns.len() as i16).to_be_bytes());
         for (source, pg_type) in columns {
             field(out, |out| match source {
-                Field::Nothing | Field::Stream => None,
+                Field::Nothing | Field::Stream | Field::Repeat => None,
                 Field::Tag(tag) => frames.stream.key.tag(tag).map(|value| out.extend_from_slice(value.as_bytes())),
                 Field::Time => time(out, Some(batch.time(at))),
                 Field::TimeNs => int8(out, Some(batch.time(at))),

@@ -26,7 +26,7 @@ pub(super) const NAME_RULE: &str = "it must have 1 to 64 letters, digits, '-', '
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`, `mariadb`, `questdb`, `kafka`, `elasticsearch`.
+    /// Kind of the target: `postgres`, `mariadb`, `questdb`, `influxdb`, `kafka`, `elasticsearch`.
     pub target: TargetKind,
     /// Address: `postgresql://user@host:5432/database`, `mariadb://user@host:3306/database`, `http://user@host:9000`,
     /// `kafka://host:9092,host:9092`, `http://user@host:9200`.
@@ -37,6 +37,10 @@ pub struct ArchiveTable {
     pub token_file: Option<PathBuf>,
     /// File with the root certificates (PEM) for https. Default: those of the machine.
     pub ca_file: Option<PathBuf>,
+    /// Database of `influxdb`, or bucket of an organization.
+    pub database: Option<String>,
+    /// Organization of an InfluxDB 2.
+    pub organization: Option<String>,
     /// Schema of the tables of `postgres`, created if missing. Default `strongback`.
     pub schema: Option<String>,
     /// Beginning of the names of topics of `kafka`. Default `strongback.`.
@@ -74,6 +78,8 @@ pub enum TargetKind {
     Mariadb,
     /// QuestDB 9.1 or newer.
     Questdb,
+    /// InfluxDB.
+    Influxdb,
     /// Kafka.
     Kafka,
     /// Elasticsearch and OpenSearch.
@@ -87,6 +93,7 @@ impl TargetKind {
             TargetKind::Postgres => "postgres",
             TargetKind::Mariadb => "mariadb",
             TargetKind::Questdb => "questdb",
+            TargetKind::Influxdb => "influxdb",
             TargetKind::Kafka => "kafka",
             TargetKind::Elasticsearch => "elasticsearch",
         }
@@ -160,6 +167,17 @@ pub enum TargetSettings {
         /// User of the password.
         user: Option<String>,
     },
+    /// Measurements of an InfluxDB.
+    Influxdb {
+        /// Address of its HTTP server.
+        url: Uri,
+        /// User of the password.
+        user: Option<String>,
+        /// Database or bucket.
+        database: String,
+        /// Organization of an InfluxDB 2.
+        organization: Option<String>,
+    },
     /// Indices of an Elasticsearch.
     Elasticsearch {
         /// Address of its HTTP server.
@@ -193,6 +211,7 @@ impl TargetSettings {
             TargetSettings::Postgres { .. } => TargetKind::Postgres,
             TargetSettings::Mariadb { .. } => TargetKind::Mariadb,
             TargetSettings::Questdb { .. } => TargetKind::Questdb,
+            TargetSettings::Influxdb { .. } => TargetKind::Influxdb,
             TargetSettings::Kafka { .. } => TargetKind::Kafka,
             TargetSettings::Elasticsearch { .. } => TargetKind::Elasticsearch,
         }
@@ -204,6 +223,7 @@ impl TargetSettings {
             TargetSettings::Postgres { config, schema } => PostgresOptions::shown(config, schema),
             TargetSettings::Mariadb { address } => address.to_string(),
             TargetSettings::Questdb { url, .. } => url.to_string(),
+            TargetSettings::Influxdb { url, database, .. } => format!("{url} database {database}"),
             TargetSettings::Elasticsearch { url, index_prefix, .. } => format!("{url} indices {index_prefix}*"),
             TargetSettings::Kafka { brokers, topic_prefix, .. } => format!("kafka://{brokers} topics {topic_prefix}*"),
         }
@@ -260,10 +280,12 @@ impl ArchiveTable {
 
     /// Checks the address and the keys of the target.
     fn target(&self) -> Result<TargetSettings, KeyError> {
-        use TargetKind::{Elasticsearch, Kafka, Mariadb, Postgres, Questdb};
-        let of_some: [(&str, bool, &[TargetKind]); 8] = [
-            ("token_file", self.token_file.is_some(), &[Questdb, Elasticsearch]),
-            ("ca_file", self.ca_file.is_some(), &[Questdb, Elasticsearch]),
+        use TargetKind::{Elasticsearch, Influxdb, Kafka, Mariadb, Postgres, Questdb};
+        let of_some: [(&str, bool, &[TargetKind]); 10] = [
+            ("token_file", self.token_file.is_some(), &[Questdb, Influxdb, Elasticsearch]),
+            ("ca_file", self.ca_file.is_some(), &[Questdb, Influxdb, Elasticsearch]),
+            ("database", self.database.is_some(), &[Influxdb]),
+            ("organization", self.organization.is_some(), &[Influxdb]),
             ("index_prefix", self.index_prefix.is_some(), &[Elasticsearch]),
             ("schema", self.schema.is_some(), &[Postgres]),
             ("topic_prefix", self.topic_prefix.is_some(), &[Kafka]),
@@ -291,6 +313,16 @@ impl ArchiveTable {
             Questdb => {
                 let (url, user) = self.http("http://user@host:9000")?;
                 Ok(TargetSettings::Questdb { url, user })
+            }
+            Influxdb => {
+                let (url, user) = self.http("http://user@host:8086")?;
+                let Some(database) = self.database.clone().filter(|database| !database.is_empty()) else {
+                    return KeyError::wrong(
+                        "database",
+                        "it is missing: the database, or the bucket of an organization",
+                    );
+                };
+                Ok(TargetSettings::Influxdb { url, user, database, organization: self.organization.clone() })
             }
             Elasticsearch => {
                 let (url, user) = self.http("http://user@host:9200")?;

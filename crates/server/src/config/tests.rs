@@ -317,6 +317,10 @@ const WRONG: &[(&str, &str)] = &[
         "5:1: archive.ca_file: archive \"a\": url is not https",
     ),
     (
+        "[[archive]]\nname = \"a\"\ntarget = \"influxdb\"\nurl = \"http://db:8086\"",
+        "1:1: archive.database: archive \"a\": it is missing",
+    ),
+    (
         "[[archive]]\nname = \"a\"\ntarget = \"mariadb\"\nurl = \"mariadb://u@db\"",
         "4:1: archive.url: archive \"a\": it names no database",
     ),
