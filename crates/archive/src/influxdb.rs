@@ -11,9 +11,6 @@ mod points;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use column::InfluxdbColumns;
-
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -24,8 +21,7 @@ use crate::columns::{self, Columns, Dialect as _, Have, plan_all};
 use crate::delivery::{Delivery, StreamFrames};
 use crate::http::{Answer, Http};
 use crate::target::{Delivered, TableError, Target, TargetError};
-#[cfg(not(test))]
-use column::InfluxdbColumns;
+pub(crate) use column::InfluxdbColumns;
 use column::{InfluxdbType, name_there};
 
 /// Max total time of a request.
@@ -130,7 +126,7 @@ impl Influxdb {
         let said = said(&answer);
         match answer.status {
             200..300 => Ok(Sent::Written),
-            400 | 422 if said.contains("field type conflict") || said.contains("conflict") => Ok(Sent::Conflict(said)),
+            400 | 422 if said.contains("conflict") => Ok(Sent::Conflict(said)),
             400 | 422 => Err(TargetError::Rejected(said)),
             413 => Err(TargetError::Rejected("it is larger than max-body-size there".to_owned())),
             _ => Err(unavailable(&answer)),

@@ -2,8 +2,7 @@
 //! their own that nobody else may read.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -147,9 +146,7 @@ impl Added {
     fn write_secrets(&self, secrets: &[(PathBuf, String)]) -> Result<(), AddError> {
         fs::create_dir_all(&self.folder)?;
         for (file, secret) in secrets {
-            let mut to = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
-            to.write_all(secret.as_bytes())?;
-            to.sync_all()?;
+            whole_file::replace(file, secret.as_bytes())?;
         }
         Ok(())
     }
