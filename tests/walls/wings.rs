@@ -29,13 +29,14 @@ const STORE: [&str; 20] = [
     "rdl",
 ];
 /// Those of SQL.
-const QUERY: [&str; 16] = [
+const QUERY: [&str; 17] = [
     "error",
     "running",
     "sql",
     "functions",
     "expression",
     "table",
+    "lake",
     "operators",
     "wire",
     "system",

@@ -75,6 +75,22 @@ impl Backlog {
         Ok(&self.followed)
     }
 
+    /// Returns the number of frames that are committed and not delivered, and whether they fill a delivery.
+    ///
+    /// # Errors
+    /// If comparing the patterns takes too long.
+    pub(crate) fn waiting(&mut self, positions: &Positions) -> Result<(u64, bool), TooCostly> {
+        self.streams()?;
+        let (mut frames, mut bytes) = (0, 0);
+        for (stream, channels) in &self.followed {
+            let next = positions.of(stream.id).next_row;
+            let waiting = self.store.committed_row(stream.id).saturating_sub(next);
+            frames += waiting;
+            bytes += waiting.saturating_mul(frame_bytes(channels.len()) as u64);
+        }
+        Ok((frames, frames >= self.frames_max as u64 || bytes >= self.bytes_max as u64))
+    }
+
     /// Reads frames that are committed and not delivered, except of some streams.
     ///
     /// # Errors
@@ -147,6 +163,9 @@ impl Backlog {
             }
         }
         read.is_full = frames == 0 || bytes == 0;
+        if let Some(view) = view {
+            read.delivery.catalog = view.catalog().clone();
+        }
         Ok(read)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use strongback_store::{Batch, ChannelIndex, Column, OptionalTimes, Stream, StreamId};
+use strongback_store::{Batch, Catalog, ChannelIndex, Column, OptionalTimes, Stream, StreamId};
 
 /// Consecutive frames of one stream, as columns.
 #[derive(Clone, Debug)]
@@ -86,6 +86,8 @@ fn slice(batch: &Batch, range: Range<usize>) -> Batch {
 pub struct Delivery {
     /// Frames by stream; a stream can come several times.
     pub parts: Vec<StreamFrames>,
+    /// All streams of the store, as of when the frames were read.
+    pub catalog: Arc<Catalog>,
 }
 
 impl Delivery {
@@ -116,7 +118,8 @@ impl Delivery {
     /// Returns the first and the second half. Both have frames if there are at least two.
     pub(crate) fn halves(self) -> (Delivery, Delivery) {
         let mut left = self.frames() / 2;
-        let (mut first, mut second) = (Delivery::default(), Delivery::default());
+        let empty = || Delivery { parts: Vec::new(), catalog: self.catalog.clone() };
+        let (mut first, mut second) = (empty(), empty());
         for part in self.parts {
             let frames = part.batch.len();
             match left {

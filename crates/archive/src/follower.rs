@@ -37,6 +37,8 @@ const STOP: Duration = Duration::from_secs(2);
 const SAVE: Duration = Duration::from_secs(1);
 /// Max time that an idle follower waits for a commit before it looks at its commands.
 const IDLE: Duration = Duration::from_millis(100);
+/// Period after which frames that gather are counted again.
+const GATHERING: Duration = Duration::from_secs(1);
 /// Period over which the rate is measured.
 const RATE: Duration = Duration::from_secs(5);
 /// Frames of a stream rejected one after the other that are taken for a fault of its table.
@@ -59,6 +61,8 @@ pub struct FollowerOptions {
     pub delivery_bytes: usize,
     /// Time between two deliveries if all of the backlog fits into one.
     pub interval: Duration,
+    /// Max time for which frames wait until a delivery is full, for a target that is better off with large ones.
+    pub gather: Duration,
     /// Max bytes sent per second.
     pub max_bytes_per_s: Option<u64>,
     /// Pauses between attempts.
@@ -137,13 +141,13 @@ struct Control {
 }
 
 impl Control {
-    /// Waits until the time has passed, or something is asked.
-    fn wait(&self, time: Duration) {
+    /// Waits until the time has passed, or something is asked. Returns whether somebody is in a hurry.
+    fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut asked = self.asked.lock();
         let is_quiet = |asked: &Asked| asked.command == Command::Run && !asked.at_once;
         while is_quiet(&asked) && !self.changed.wait_until(&mut asked, until).timed_out() {}
-        asked.at_once = false;
+        std::mem::take(&mut asked.at_once)
     }
 
     fn command(&self) -> Command {
@@ -173,7 +177,7 @@ impl Follower {
         notes: Arc<Notes>,
     ) -> Result<Follower, PositionsError> {
         let (positions, found) = Positions::open(&options.folder, &options.name, store.origin())?;
-        let status = Mutex::new(Status::default());
+        let status = Mutex::new(Status { gather_s: options.gather.as_secs_f64(), ..Status::default() });
         let first = if options.is_paused { Command::Pause } else { Command::Run };
         let control = Arc::new(Control {
             asked: Mutex::new(Asked { command: first, at_once: false, from_time: None }),
@@ -202,6 +206,8 @@ impl Follower {
             backlog,
             quarantine,
             is_open: false,
+            gathering_since: None,
+            is_hurried: false,
             is_failing: false,
             backoff,
             suspended: HashMap::new(),
@@ -306,6 +312,10 @@ struct Worker {
     backlog: Backlog,
     quarantine: Quarantine,
     is_open: bool,
+    /// Receive time of the oldest frame that gathers.
+    gathering_since: Option<i64>,
+    /// Whether the next delivery is not to wait for more frames.
+    is_hurried: bool,
     is_failing: bool,
     backoff: Backoff,
     suspended: HashMap<StreamId, Suspended>,
@@ -342,14 +352,14 @@ impl Worker {
                 // Asked again, unless another time was asked for meanwhile.
                 self.control.asked.lock().from_time.get_or_insert(time);
                 let pause = self.failed(&error);
-                self.control.wait(pause);
+                self.is_hurried |= self.control.wait(pause);
                 continue;
             }
             let pause = match self.round() {
                 Ok(pause) => pause,
                 Err(error) => self.failed(&error),
             };
-            self.control.wait(pause);
+            self.is_hurried |= self.control.wait(pause);
         }
         self.save();
     }
@@ -405,6 +415,11 @@ impl Worker {
             self.read()?;
             return Err(error);
         }
+        if let Some(pause) = self.gather()? {
+            self.recovered();
+            self.save_if_due();
+            return Ok(pause);
+        }
         let (commit, now) = (self.store.committed(), Instant::now());
         let Read { delivery, skipped, is_full, .. } = self.read()?;
         if delivery.is_empty() {
@@ -429,8 +444,32 @@ impl Worker {
                 status.oldest_undelivered_ns = None;
             }
         });
+        if !is_full {
+            (self.gathering_since, self.is_hurried) = (None, false);
+        }
         let bandwidth = self.sent_until.saturating_duration_since(Instant::now());
         Ok(if is_full { bandwidth } else { self.options.interval.max(bandwidth) })
+    }
+
+    /// Returns the pause after which to look again, while frames gather for a delivery.
+    fn gather(&mut self) -> Result<Option<Duration>, TargetError> {
+        if self.options.gather.is_zero() || self.is_hurried {
+            return Ok(None);
+        }
+        let (frames, is_full) = self.backlog.waiting(&self.positions).map_err(too_costly)?;
+        if frames == 0 || is_full {
+            return Ok(None);
+        }
+        self.status(|status| status.behind_frames = frames);
+        let now = now_ns();
+        let since = match self.gathering_since {
+            Some(since) => since,
+            None => self.read()?.oldest.unwrap_or(now),
+        };
+        // A clock that was set back must not stretch the time.
+        let since = *self.gathering_since.insert(since.min(now));
+        let rest = self.options.gather.saturating_sub(Duration::from_nanos(now.abs_diff(since)));
+        Ok((!rest.is_zero()).then(|| rest.min(GATHERING)))
     }
 
     /// Reads what is to be delivered next, and notes how much waits.

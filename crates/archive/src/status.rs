@@ -59,6 +59,8 @@ pub struct Status {
     pub behind_frames: u64,
     /// Receive time of the oldest frame that is not delivered, nanoseconds since 1970 UTC; `None` if all are.
     pub oldest_undelivered_ns: Option<i64>,
+    /// Max time for which frames wait until a delivery is full, in seconds.
+    pub gather_s: f64,
     /// Newest error, and when it occurred in nanoseconds since 1970 UTC.
     pub last_error: Option<(String, i64)>,
     /// Streams whose delivery fails while that of others goes on.

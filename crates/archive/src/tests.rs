@@ -203,6 +203,7 @@ fn options(folder: &Path) -> FollowerOptions {
         delivery_frames: 37,
         delivery_bytes: 1 << 20,
         interval: Duration::ZERO,
+        gather: Duration::ZERO,
         max_bytes_per_s: None,
         pauses: Pauses { min: Duration::from_micros(100), max: Duration::from_millis(2) },
         is_paused: false,
@@ -380,6 +381,38 @@ fn a_backfill_delivers_again_from_a_time() {
     assert!(follower.stop(STOP));
     let (follower, _) = start(&store, faulty(&there, 0, 0, true), options(folder.path()));
     assert!(!follower.backfill(NOW), "frames would be there twice");
+}
+
+#[test]
+fn frames_gather_until_a_delivery_is_full_or_somebody_hurries() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let there = Arc::new((Mutex::new(There::default()), Condvar::new()));
+    append(&store, "a", 0..10);
+    let for_years = FollowerOptions { gather: HOUR * 24 * 365 * 100, ..options(folder.path()) };
+    let (mut follower, _) = start(&store, faulty(&there, 0, 0, false), for_years);
+    let gather = |frames| {
+        while follower.status().behind_frames != frames || follower.status().state != State::Following {
+            std::thread::yield_now();
+        }
+    };
+    gather(10);
+    assert!(there.0.lock().rows.is_empty());
+    append(&store, "a", 10..50);
+    wait(&there, 37);
+    gather(13);
+    assert_eq!(there.0.lock().rows.len(), 37);
+    follower.resume();
+    wait(&there, 50);
+    append(&store, "a", 50..55);
+    gather(5);
+    assert!(follower.stop(STOP));
+    // Frames that were received longer ago than that do not wait.
+    let for_an_hour = FollowerOptions { gather: HOUR, ..options(folder.path()) };
+    let (mut follower, _) = start(&store, faulty(&there, 0, 0, false), for_an_hour);
+    wait(&there, 55);
+    assert!(follower.stop(STOP));
 }
 
 #[test]

@@ -49,6 +49,7 @@ mod export;
 mod expression;
 mod flight;
 mod functions;
+mod lake;
 mod operators;
 mod pg;
 mod plan;
@@ -70,6 +71,7 @@ pub use expression::{
 pub use flight::auth::{FlightAuth, shows_token};
 pub use flight::ingest::{BulkCounts, BulkSink, BulkWrite};
 pub use flight::server::FlightOptions;
+pub use lake::{LakeError, LakeFrames, LakeHistory, LakePlace, LakeWriter};
 pub use pg::auth::{PgAuth, ScramKeys};
 pub use query::answer::SqlAnswer;
 pub use query::{Query, QueryOptions};

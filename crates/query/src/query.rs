@@ -44,6 +44,7 @@ use crate::functions::operator::OperatorFunction;
 use crate::functions::part::PartFunction;
 use crate::functions::text::CheckCasts;
 use crate::functions::zero::{BothZeros, OneZeroInKeys};
+use crate::lake::LakeHistory;
 use crate::operators::cooperation::Cooperation;
 use crate::operators::first_pieces::FirstPieces;
 use crate::operators::guard;
@@ -99,6 +100,7 @@ use crate::system::session_tables::SessionRows;
 use crate::system::state;
 use crate::system::state::StateRow;
 use crate::table::PinnedView;
+use crate::table::history::History;
 use crate::telemetry::time_series::{self, SeriesFunction};
 use crate::telemetry::{FUNCTIONS, TelemetryFunction, with_meant};
 
@@ -132,6 +134,8 @@ pub struct QueryOptions {
     /// Whether aggregates are computed from the store's statistics where they suffice. Without them every row is read,
     /// for comparison.
     pub by_statistics: bool,
+    /// Lake with frames that are no longer in the store.
+    pub history: Option<Arc<LakeHistory>>,
 }
 
 impl Default for QueryOptions {
@@ -144,6 +148,7 @@ impl Default for QueryOptions {
             statement_timeout: None,
             niceness: 10,
             by_statistics: true,
+            history: None,
         }
     }
 }
@@ -195,7 +200,8 @@ impl Query {
         let running = SHORT_TURNS + OVERDUE_MAX + options.queries_max * options.threads;
         let heavy = Threads::start("sql", running, options.niceness)?;
         let wire = Threads::start("sql-wire", options.threads, options.niceness / 2)?;
-        let database = Arc::new(Database::new(store.clone(), system.clone()));
+        let history = options.history.clone().map(|history| history as Arc<dyn History>);
+        let database = Arc::new(Database::new(store.clone(), history, system.clone()));
         let memory = SharedMemory::new(options.memory_bytes);
         let template = template(&store, &system, &database, &options, &memory).map_err(io::Error::other)?;
         let inner = Inner {

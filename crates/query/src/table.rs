@@ -5,6 +5,7 @@ pub(crate) mod basis;
 pub(crate) mod column;
 pub(crate) mod condition;
 pub(crate) mod filter;
+pub(crate) mod history;
 pub(crate) mod merge;
 pub(crate) mod scan;
 pub(crate) mod totals;
@@ -20,12 +21,15 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::union::UnionExec;
 use futures::future::{BoxFuture, ready};
 use strongback_store::{ChannelIndex, Store, Stream, StreamId, View};
 
+use crate::error::QueryError;
 use crate::table::basis::overlaps;
 use crate::table::column::{TableColumn, table_columns, table_schema};
 use crate::table::filter::ALL_TIMES;
+use crate::table::history::{History, Older};
 use crate::table::scan::StoreScan;
 
 /// View that all tables of a query read, stored in the session's extensions.
@@ -53,6 +57,8 @@ pub(crate) struct StoreTable {
     /// Columns in SQL order.
     pub(crate) columns: Arc<Vec<TableColumn>>,
     schema: SchemaRef,
+    /// Frames that are no longer in the store.
+    history: Option<Arc<dyn History>>,
 }
 
 impl fmt::Debug for StoreTable {
@@ -63,11 +69,31 @@ impl fmt::Debug for StoreTable {
 
 impl StoreTable {
     /// Creates a table. A `declared` stream adds columns that the others may lack, and no rows.
-    pub(crate) fn new(store: Store, name: String, streams: Vec<Arc<Stream>>, declared: Option<&Arc<Stream>>) -> Self {
+    pub(crate) fn new(
+        (store, history): (Store, Option<Arc<dyn History>>),
+        name: String,
+        streams: Vec<Arc<Stream>>,
+        declared: Option<&Arc<Stream>>,
+    ) -> Self {
         let all: Vec<Arc<Stream>> = streams.iter().chain(declared).cloned().collect();
         let columns = Arc::new(table_columns(&all));
         let schema = table_schema(&columns);
-        StoreTable { store, name, streams, columns, schema }
+        StoreTable { store, name, streams, columns, schema, history }
+    }
+
+    /// Returns a time that no frame of streams is later than that is no longer in the store, as far as a view has it;
+    /// `None` if there are no such frames.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub(crate) fn newest_older(
+        &self,
+        view: &View,
+        streams: &[Arc<Stream>],
+        time: &Range<i64>,
+    ) -> Result<Option<i64>, QueryError> {
+        let older = Older { table: &self.name, streams, time, view };
+        self.history.as_ref().map_or(Ok(None), |history| history.newest(older))
     }
 
     /// Returns the channels to read for a scan of one stream, and for each column its position among them.
@@ -166,19 +192,33 @@ impl StoreTable {
             }
         }
         let streams = filter::streams_with_tags(state, tag_filters, &self.columns, &self.streams)?;
+        let partitions = state.config().target_partitions();
+        let older = match (&self.history, &rows) {
+            (Some(history), None) => {
+                let older = Older { table: &self.name, streams: &streams, time: &time, view: &view };
+                history
+                    .scan(older, (columns.clone(), schema.clone()), partitions)
+                    .map_err(QueryError::into_datafusion)?
+            }
+            _ => None,
+        };
         let (mut streams, empty): (Vec<_>, Vec<_>) =
             streams.into_iter().partition(|stream| overlaps(&view, stream, &time));
         if let Some(rows) = &rows {
             streams.retain(|stream| rows.get(&stream.id).is_some_and(|rows| !rows.is_empty()));
         }
         if streams.is_empty() {
-            return Ok(Arc::new(EmptyExec::new(schema)));
+            return Ok(older.unwrap_or_else(|| Arc::new(EmptyExec::new(schema))));
         }
-        let partitions = state.config().target_partitions();
-        let scan = StoreScan::new(view, (streams, empty), time, (columns, schema), partitions, limit);
-        Ok(Arc::new(match rows {
+        let watch = self.history.clone().map(|history| (history, self.name.as_str().into()));
+        let scan = StoreScan::new((view, watch), (streams, empty), time, (columns, schema), partitions, limit);
+        let scan: Arc<dyn ExecutionPlan> = Arc::new(match rows {
             Some(rows) => scan.within(rows),
             None => scan,
-        }))
+        });
+        match older {
+            None => Ok(scan),
+            Some(older) => UnionExec::try_new(vec![older, scan]),
+        }
     }
 }

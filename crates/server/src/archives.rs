@@ -5,6 +5,7 @@
 //! with the new one.
 
 mod added;
+mod lake;
 pub mod table;
 
 use std::fs;
@@ -26,7 +27,7 @@ use strongback_archive::mariadb::{Mariadb, MariadbOptions};
 use strongback_archive::postgres::{Postgres, PostgresOptions};
 use strongback_archive::questdb::{self, Questdb};
 use strongback_archive::{Follower, FollowerOptions, Note, Pauses, State, Status, Target};
-use strongback_query::FollowerRow;
+use strongback_query::{FollowerRow, LakeHistory, LakePlace};
 use strongback_store::Store;
 use ureq::http::Uri;
 
@@ -37,12 +38,14 @@ use crate::sources::report::report;
 
 pub use added::AddError;
 use added::Added;
-use table::{ARCHIVES_MAX, Archive, TargetSettings};
+use lake::Lake;
+use table::{ARCHIVES_MAX, Archive, TargetKind, TargetSettings};
 
 /// Folder of the followers' files, beside the store.
 const FOLDER: &str = "followers";
-/// Approximate max size of a delivery in memory, in bytes.
+/// Approximate max size of a delivery in memory, in bytes, and that of a lake.
 const DELIVERY_BYTES: usize = 16 << 20;
+const LAKE_BYTES: usize = 64 << 20;
 /// Max time that a stop waits for deliveries under way.
 const STOP: Duration = Duration::from_secs(5);
 /// Source of the events.
@@ -53,6 +56,8 @@ const SOURCE: &str = "archive";
 pub struct Archives {
     folder: PathBuf,
     all: RwLock<Vec<Arc<Entry>>>,
+    /// Lake that SQL reads older frames from.
+    history: Option<Arc<LakeHistory>>,
     /// Those that were added while the server ran, or the reason why none can be.
     added: Mutex<Result<Added, String>>,
 }
@@ -94,8 +99,14 @@ pub struct FollowerCard {
 }
 
 impl Archives {
-    /// Prepares the followers. Nothing runs before [`Archives::start`].
-    pub fn new(archives: Vec<Archive>, data_dir: &Path) -> Archives {
+    /// Prepares the followers of a store of this origin. Nothing runs before [`Archives::start`].
+    pub fn new(archives: Vec<Archive>, data_dir: &Path, origin: u128) -> Archives {
+        let history = archives.iter().find(|archive| archive.is_history()).and_then(|archive| {
+            let TargetSettings::Lake { place, .. } = &archive.target else { return None };
+            // Without its secrets it is never opened, which queries for older frames then tell.
+            let place = archive.with_secrets(place).unwrap_or_else(|_| place.as_ref().clone());
+            Some(Arc::new(LakeHistory::new(place, origin)))
+        });
         let folder = data_dir.join(FOLDER);
         let added = Added::open(data_dir, &folder).inspect_err(|why| tracing::error!("archives: {why}"));
         let mut all: Vec<Arc<Entry>> = archives.into_iter().map(|archive| Entry::new(archive, true, &folder)).collect();
@@ -106,7 +117,12 @@ impl Archives {
             }
             all.push(Entry::new(archive, false, &folder));
         }
-        Archives { all: RwLock::new(all), added: Mutex::new(added), folder }
+        Archives { all: RwLock::new(all), history, added: Mutex::new(added), folder }
+    }
+
+    /// Returns the lake that SQL reads frames from that are no longer in the store.
+    pub fn history(&self) -> Option<Arc<LakeHistory>> {
+        self.history.clone()
     }
 
     fn all(&self) -> Vec<Arc<Entry>> {
@@ -127,7 +143,8 @@ impl Archives {
         if let Err(error) = fs::create_dir_all(&self.folder) {
             tracing::error!("{}: {error}", self.folder.display());
         }
-        all.iter().for_each(|entry| entry.start(&self.folder, ingest, ledger));
+        let history = self.history.as_deref();
+        all.iter().for_each(|entry| entry.start(&self.folder, history, (ingest, ledger)));
     }
 
     /// Adds an archive and starts it: the keys of `[[archive]]` without the name and the files, and `password`, `token`
@@ -155,7 +172,7 @@ impl Archives {
         }
         let entry = Entry::new(added.add(name, keys)?, false, &self.folder);
         self.all.write().push(entry.clone());
-        entry.start(&self.folder, ingest, ledger);
+        entry.start(&self.folder, None, (ingest, ledger));
         report(
             ingest,
             ledger,
@@ -307,23 +324,24 @@ impl Entry {
     }
 
     /// Starts the follower, also again, or reports why it does not run.
-    fn start(&self, folder: &Path, ingest: &Arc<Ingest>, ledger: &Arc<Ledger>) {
+    fn start(&self, folder: &Path, history: Option<&LakeHistory>, (ingest, ledger): (&Arc<Ingest>, &Arc<Ledger>)) {
         let mut running = self.running.lock();
         if let Some(follower) = &mut running.follower {
             follower.stop(STOP);
         }
         running.follower = None;
-        running.error = match self.archive.start(&ingest.store(), folder, running.is_paused, ingest, ledger) {
-            Ok(follower) => {
-                running.follower = Some(follower);
-                None
-            }
-            Err(why) => {
-                let text = format!("archive {:?} does not run: {why}", self.archive.name);
-                report(ingest, ledger, SOURCE, "warning", text);
-                Some(why)
-            }
-        };
+        running.error =
+            match self.archive.start(&ingest.store(), folder, (running.is_paused, history), (ingest, ledger)) {
+                Ok(follower) => {
+                    running.follower = Some(follower);
+                    None
+                }
+                Err(why) => {
+                    let text = format!("archive {:?} does not run: {why}", self.archive.name);
+                    report(ingest, ledger, SOURCE, "warning", text);
+                    Some(why)
+                }
+            };
     }
 
     fn card(&self, now: i64) -> FollowerCard {
@@ -350,9 +368,8 @@ impl Archive {
         &self,
         store: &Store,
         folder: &Path,
-        is_paused: bool,
-        ingest: &Arc<Ingest>,
-        ledger: &Arc<Ledger>,
+        (is_paused, history): (bool, Option<&LakeHistory>),
+        (ingest, ledger): (&Arc<Ingest>, &Arc<Ledger>),
     ) -> Result<Follower, String> {
         let options = FollowerOptions {
             name: self.name.clone(),
@@ -360,8 +377,9 @@ impl Archive {
             folder: folder.to_owned(),
             from_now: self.from == table::From::Now,
             delivery_frames: self.delivery_frames,
-            delivery_bytes: DELIVERY_BYTES,
+            delivery_bytes: if self.target.kind() == TargetKind::Lake { LAKE_BYTES } else { DELIVERY_BYTES },
             interval: self.interval,
+            gather: self.gather,
             max_bytes_per_s: self.max_bytes_per_s,
             pauses: Pauses::default(),
             is_paused,
@@ -379,15 +397,15 @@ impl Archive {
                 report(&ingest, &ledger, SOURCE, level, format!("archive {name:?} {what}"));
             }
         };
-        let target = self.target(store.origin())?;
+        let target = self.target(store.origin(), history.filter(|_| self.is_history()))?;
         Follower::start(store.clone(), target, options, Arc::new(notes)).map_err(|error| error.to_string())
     }
 
-    /// Prepares the target, and reads the files that it names.
+    /// Prepares the target, and reads the files that it names. If it is the lake that SQL reads, it is the `history`.
     ///
     /// # Errors
     /// Returns an error in words if a file cannot be used.
-    pub fn target(&self, origin: u128) -> Result<Box<dyn Target>, String> {
+    pub fn target(&self, origin: u128, history: Option<&LakeHistory>) -> Result<Box<dyn Target>, String> {
         match &self.target {
             TargetSettings::Postgres { config, schema } => {
                 let mut config = config.as_ref().clone();
@@ -417,6 +435,7 @@ impl Archive {
                 let http = self.http(url, user, "ApiKey", elasticsearch::TIMEOUT)?;
                 Ok(Box::new(Elasticsearch::new(http, index_prefix.clone(), origin)))
             }
+            TargetSettings::Lake { place, .. } => Ok(Box::new(Lake::new(self.with_secrets(place)?, origin, history)?)),
             #[cfg(feature = "kafka")]
             TargetSettings::Kafka { brokers, user, topic_prefix, partitions, replicas, properties } => {
                 let mut properties = properties.clone();
@@ -440,6 +459,13 @@ impl Archive {
             #[cfg(not(feature = "kafka"))]
             TargetSettings::Kafka { .. } => Err("this program was built without Kafka".to_owned()),
         }
+    }
+
+    /// Returns the place of a lake with the secrets.
+    fn with_secrets(&self, place: &LakePlace) -> Result<LakePlace, String> {
+        let read = |file: &PathBuf| fs::read(file).map_err(|error| format!("ca_file: {}: {error}", file.display()));
+        let ca = self.ca_file.as_ref().map(read).transpose()?;
+        Ok(LakePlace { secret: secret("password_file", &self.password_file)?, ca, ..place.clone() })
     }
 
     /// Prepares the client of an HTTP server, whose tokens have a scheme.

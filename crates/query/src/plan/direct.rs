@@ -4,6 +4,7 @@
 //!
 //! Anything not recognised here, or not known to give the same rows, uses DataFusion.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -11,7 +12,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator};
-use strongback_store::{Stream, View};
+use strongback_store::{Scan, Stream, View};
 
 use crate::error::QueryError;
 use crate::sql::value::cast_time;
@@ -82,6 +83,19 @@ struct Shape {
     limit: Option<(Option<Count>, Option<Count>)>,
 }
 
+/// Reports whether streams have this many rows in a span of time.
+fn has_rows(view: &View, streams: &[Arc<Stream>], time: &Range<i64>, most: usize) -> bool {
+    let mut rows = 0;
+    streams.iter().any(|stream| {
+        let mut scan = Scan::all(stream.id, Vec::new());
+        (scan.time, scan.newest_first) = (time.clone(), true);
+        view.scan(scan).map_while(Result::ok).any(|batch| {
+            rows += batch.len();
+            rows >= most
+        })
+    })
+}
+
 impl DirectPlan {
     /// Recognises a plan that DataFusion made from SQL, before optimisation.
     pub(crate) fn recognise(plan: &LogicalPlan, tables: &Tables) -> Option<DirectPlan> {
@@ -139,6 +153,7 @@ impl DirectPlan {
             },
         };
         let (Some(skip), Some(fetch)) = (count(&self.skip), count(&self.fetch)) else { return Ok(None) };
+        let older = self.table.newest_older(view, &streams, &time)?;
         streams.retain(|s| view.time_range(s.id).is_some_and(|(first, last)| first < time.end && last >= time.start));
         let skip = skip.unwrap_or(0);
         if self.order.is_some()
@@ -149,6 +164,14 @@ impl DirectPlan {
         }
         let left = fetch.unwrap_or(usize::MAX);
         let most = skip.saturating_add(left);
+        if let Some(older) = older {
+            // The newest rows are all here if enough of them are newer than what is elsewhere.
+            time.start = time.start.max(older.saturating_add(1));
+            let is_newest = self.order == Some(TimeOrder::Descending) && most <= MERGED_ROWS_MAX;
+            if !is_newest || !has_rows(view, &streams, &time, most) {
+                return Ok(None);
+            }
+        }
         let wanted =
             Wanted { columns: self.columns.clone(), time, order: self.order, most, conditions: Arc::default() };
         Ok(Some(DirectRows { merge: Merge::new(view.clone(), streams, wanted), skip, left }))

@@ -19,6 +19,7 @@ use crate::system::pg_catalog::PgCatalog;
 use crate::system::tables::{SYSTEM_TABLES, SystemTable};
 use crate::table::StoreTable;
 use crate::table::column;
+use crate::table::history::History;
 
 /// Name of the database.
 pub const DATABASE: &str = "strongback";
@@ -37,7 +38,8 @@ pub(crate) struct Tables {
     /// Exact names by their lower-case form.
     folded: HashMap<String, Vec<String>>,
     providers: Mutex<HashMap<String, Arc<StoreTable>>>,
-    store: Store,
+    /// The store, and frames that are no longer in it.
+    from: (Store, Option<Arc<dyn History>>),
 }
 
 impl Tables {
@@ -49,7 +51,7 @@ impl Tables {
             return Some(table.clone());
         }
         let declared = self.declared.get(name);
-        let table = Arc::new(StoreTable::new(self.store.clone(), name.to_owned(), streams.clone(), declared));
+        let table = Arc::new(StoreTable::new(self.from.clone(), name.to_owned(), streams.clone(), declared));
         providers.insert(name.to_owned(), table.clone());
         Some(table)
     }
@@ -100,6 +102,7 @@ impl Tables {
 /// The database. It reads the store's catalog again whenever its version increased.
 pub(crate) struct Database {
     store: Store,
+    history: Option<Arc<dyn History>>,
     system: Arc<dyn SystemRows>,
     tables: Mutex<Option<Arc<Tables>>>,
     declared: Arc<HashMap<String, Arc<Stream>>>,
@@ -113,10 +116,11 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    pub(crate) fn new(store: Store, system: Arc<dyn SystemRows>) -> Self {
+    pub(crate) fn new(store: Store, history: Option<Arc<dyn History>>, system: Arc<dyn SystemRows>) -> Self {
         let declared = system.own_streams().into_iter().map(declared).collect();
         Database {
             store,
+            history,
             system,
             tables: Mutex::new(None),
             declared: Arc::new(declared),
@@ -145,7 +149,7 @@ impl Database {
             declared: self.declared.clone(),
             folded,
             providers: Mutex::default(),
-            store: self.store.clone(),
+            from: (self.store.clone(), self.history.clone()),
         });
         *held = Some(tables.clone());
         tables

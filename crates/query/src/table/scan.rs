@@ -27,7 +27,7 @@ use strongback_store::{BlockCounts, Clock, Stream, StreamId, View};
 
 use crate::error::QueryError;
 use crate::table::RowRanges;
-use crate::table::basis::Basis;
+use crate::table::basis::{Basis, Watched};
 use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array};
 use crate::table::condition::ColumnCondition;
 use crate::table::merge::{Merge, Prepare, StoredRows, TimeOrder, Wanted};
@@ -89,7 +89,7 @@ pub(crate) struct StoreScan {
 impl StoreScan {
     /// Creates a scan of streams, of which those in `empty` are left out as they have no row in `time`. `partitions_wanted` is the number of partitions that the query can use at once.
     pub(crate) fn new(
-        view: View,
+        (view, history): (View, Option<Watched>),
         (streams, empty): (Vec<Arc<Stream>>, Vec<Arc<Stream>>),
         time: Range<i64>,
         columns: (Arc<Vec<TableColumn>>, SchemaRef),
@@ -97,7 +97,7 @@ impl StoreScan {
         fetch: Option<usize>,
     ) -> Self {
         let (columns, schema) = columns;
-        let basis = Basis::of(&view, &streams, empty, &time);
+        let basis = Basis::of(&view, &streams, empty, &time, history);
         let (partitions, orders) = if streams.len() <= ORDERED_PARTITIONS_MAX {
             let orders = orders(&basis, &streams, &columns);
             (streams.into_iter().map(|stream| vec![stream]).collect(), orders)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use strongback_archive::position::Positions;
 
-use super::table::{Archive, ArchiveTable, NAME_RULE, is_name};
+use super::table::{Archive, ArchiveTable, NAME_RULE, TargetSettings, is_name};
 use crate::process::whole_file;
 
 /// Name of the file.
@@ -105,7 +105,13 @@ impl Added {
         let added = self.write_secrets(&secrets).and_then(|()| {
             let compiled = self.with_secrets(table.clone()).compile();
             let archive = compiled.map_err(|error| AddError::Bad(error.to_string()))?;
-            archive.target(0).map_err(AddError::Bad)?;
+            if let TargetSettings::Lake { place, .. } = &archive.target
+                && !place.has_key()
+            {
+                let why = "a lake that is added needs aws_access_key_id in properties, and the secret key as password";
+                return Err(AddError::Bad(format!("{why}; one in a folder belongs into the configuration")));
+            }
+            archive.target(0, None).map_err(AddError::Bad)?;
             self.tables.push(table);
             self.save().inspect_err(|_| _ = self.tables.pop())?;
             Ok(archive)

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use strongback_archive::http;
 use strongback_archive::mariadb::MariadbAddress;
 use strongback_archive::postgres::{Config as PostgresConfig, PostgresOptions};
+use strongback_query::LakePlace;
 use strongback_sources::KeyError;
 use strongback_store::Pattern;
 use ureq::http::Uri;
@@ -17,6 +18,11 @@ use ureq::http::Uri;
 pub(super) const ARCHIVES_MAX: usize = 32;
 /// Max bytes of a name, which is part of file names.
 const NAME_MAX: usize = 64;
+/// Default times and numbers of frames of deliveries, and those of a lake, which is better off with large files.
+const INTERVAL_MS: u64 = 200;
+const FRAMES: u64 = 50_000;
+const LAKE_INTERVAL_MS: u64 = 3_600_000;
+const LAKE_FRAMES: u64 = 1_000_000;
 /// What a name must be.
 pub(super) const NAME_RULE: &str = "it must have 1 to 64 letters, digits, '-', '_' and '.', and no '.' first";
 
@@ -26,10 +32,10 @@ pub(super) const NAME_RULE: &str = "it must have 1 to 64 letters, digits, '-', '
 pub struct ArchiveTable {
     /// Name in the log, in events, in metrics and in the target. A follower that is renamed begins again.
     pub name: String,
-    /// Kind of the target: `postgres`, `mariadb`, `questdb`, `influxdb`, `kafka`, `elasticsearch`.
+    /// Kind of the target: `postgres`, `mariadb`, `questdb`, `influxdb`, `kafka`, `elasticsearch`, `lake`.
     pub target: TargetKind,
     /// Address: `postgresql://user@host:5432/database`, `mariadb://user@host:3306/database`, `http://user@host:9000`,
-    /// `kafka://host:9092,host:9092`, `http://user@host:9200`.
+    /// `kafka://host:9092,host:9092`, `http://user@host:9200`, `s3://bucket/prefix`, `file:///folder`.
     pub url: String,
     /// File with the password.
     pub password_file: Option<PathBuf>,
@@ -51,18 +57,23 @@ pub struct ArchiveTable {
     pub partitions: Option<i32>,
     /// Replicas of a new topic of `kafka`, 1 to 100. Default: that of the brokers.
     pub replicas: Option<i32>,
-    /// Further properties of librdkafka for `kafka`: `{ "message.max.bytes" = "5000000" }`.
+    /// Further properties of librdkafka for `kafka`, `{ "message.max.bytes" = "5000000" }`, and those of S3 for `lake`,
+    /// `{ aws_endpoint = "https://host:9000", aws_access_key_id = "key" }`.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
+    /// Whether SQL reads frames from this `lake` that are no longer in the store. Default `true`; of several lakes, all but
+    /// one need `false`.
+    pub history: Option<bool>,
     /// Patterns of the channels. Default `["*"]`: all but those of `strongback.*`.
     pub channels: Option<Vec<String>>,
     /// What a new follower delivers: frames from the `start` of the stored data, or those received from `now` on.
     /// Default `start`.
     #[serde(default)]
     pub from: From,
-    /// Min time between two deliveries in milliseconds, 0 to 3,600,000, unless it is behind. Default 200.
+    /// Min time between two deliveries in milliseconds, 0 to 86,400,000, unless it is behind. Default 200. For `lake`: max
+    /// time for which frames wait for a file, unless they fill one. Default 3,600,000.
     pub interval_ms: Option<u64>,
-    /// Max frames in a delivery, 1 to 1,000,000. Default 50,000.
+    /// Max frames in a delivery, 1 to 1,000,000. Default 50,000, and 1,000,000 for `lake`.
     pub delivery_frames: Option<usize>,
     /// Max bytes sent per second. Default: no limit.
     pub max_bytes_per_s: Option<u64>,
@@ -84,6 +95,8 @@ pub enum TargetKind {
     Kafka,
     /// Elasticsearch and OpenSearch.
     Elasticsearch,
+    /// Parquet files on S3-compatible storage or in a folder.
+    Lake,
 }
 
 impl TargetKind {
@@ -96,6 +109,7 @@ impl TargetKind {
             TargetKind::Influxdb => "influxdb",
             TargetKind::Kafka => "kafka",
             TargetKind::Elasticsearch => "elasticsearch",
+            TargetKind::Lake => "lake",
         }
     }
 }
@@ -139,6 +153,8 @@ pub struct Archive {
     pub from: From,
     /// Min time between two deliveries.
     pub interval: Duration,
+    /// Max time for which frames wait for a delivery to fill.
+    pub gather: Duration,
     /// Max frames in a delivery.
     pub delivery_frames: usize,
     /// Max bytes sent per second.
@@ -187,6 +203,13 @@ pub enum TargetSettings {
         /// Beginning of the names of indices.
         index_prefix: String,
     },
+    /// Parquet files on S3-compatible storage or in a folder.
+    Lake {
+        /// Where, without the secrets.
+        place: Box<LakePlace>,
+        /// Whether SQL reads older frames from it.
+        history: bool,
+    },
     /// Topics of a Kafka.
     Kafka {
         /// Addresses of brokers, separated by commas.
@@ -212,6 +235,7 @@ impl TargetSettings {
             TargetSettings::Mariadb { .. } => TargetKind::Mariadb,
             TargetSettings::Questdb { .. } => TargetKind::Questdb,
             TargetSettings::Influxdb { .. } => TargetKind::Influxdb,
+            TargetSettings::Lake { .. } => TargetKind::Lake,
             TargetSettings::Kafka { .. } => TargetKind::Kafka,
             TargetSettings::Elasticsearch { .. } => TargetKind::Elasticsearch,
         }
@@ -225,8 +249,16 @@ impl TargetSettings {
             TargetSettings::Questdb { url, .. } => url.to_string(),
             TargetSettings::Influxdb { url, database, .. } => format!("{url} database {database}"),
             TargetSettings::Elasticsearch { url, index_prefix, .. } => format!("{url} indices {index_prefix}*"),
+            TargetSettings::Lake { place, .. } => place.url.clone(),
             TargetSettings::Kafka { brokers, topic_prefix, .. } => format!("kafka://{brokers} topics {topic_prefix}*"),
         }
+    }
+}
+
+impl Archive {
+    /// Returns whether SQL reads frames from it that are no longer in the store.
+    pub(super) fn is_history(&self) -> bool {
+        matches!(self.target, TargetSettings::Lake { history: true, .. })
     }
 }
 
@@ -262,9 +294,16 @@ impl ArchiveTable {
         if let Some(most) = self.max_bytes_per_s {
             within("max_bytes_per_s", most, 1_000..=1 << 40)?;
         }
-        let frames = within("delivery_frames", self.delivery_frames.unwrap_or(50_000) as u64, 1..=1_000_000)?;
+        let is_lake = self.target == TargetKind::Lake;
+        let (interval_ms, frames) = if is_lake { (LAKE_INTERVAL_MS, LAKE_FRAMES) } else { (INTERVAL_MS, FRAMES) };
+        let frames =
+            within("delivery_frames", self.delivery_frames.map_or(frames, |frames| frames as u64), 1..=1_000_000)?;
+        let interval_ms = within("interval_ms", self.interval_ms.unwrap_or(interval_ms), 0..=86_400_000)?;
+        let interval = Duration::from_millis(interval_ms);
+        let (interval, gather) = if is_lake { (Duration::ZERO, interval) } else { (interval, Duration::ZERO) };
         Ok(Archive {
-            interval: Duration::from_millis(within("interval_ms", self.interval_ms.unwrap_or(200), 0..=3_600_000)?),
+            interval,
+            gather,
             delivery_frames: frames as usize,
             target,
             name: self.name,
@@ -280,10 +319,10 @@ impl ArchiveTable {
 
     /// Checks the address and the keys of the target.
     fn target(&self) -> Result<TargetSettings, KeyError> {
-        use TargetKind::{Elasticsearch, Influxdb, Kafka, Mariadb, Postgres, Questdb};
-        let of_some: [(&str, bool, &[TargetKind]); 10] = [
+        use TargetKind::{Elasticsearch, Influxdb, Kafka, Lake, Mariadb, Postgres, Questdb};
+        let of_some: [(&str, bool, &[TargetKind]); 11] = [
             ("token_file", self.token_file.is_some(), &[Questdb, Influxdb, Elasticsearch]),
-            ("ca_file", self.ca_file.is_some(), &[Questdb, Influxdb, Elasticsearch]),
+            ("ca_file", self.ca_file.is_some(), &[Questdb, Influxdb, Elasticsearch, Lake]),
             ("database", self.database.is_some(), &[Influxdb]),
             ("organization", self.organization.is_some(), &[Influxdb]),
             ("index_prefix", self.index_prefix.is_some(), &[Elasticsearch]),
@@ -291,7 +330,8 @@ impl ArchiveTable {
             ("topic_prefix", self.topic_prefix.is_some(), &[Kafka]),
             ("partitions", self.partitions.is_some(), &[Kafka]),
             ("replicas", self.replicas.is_some(), &[Kafka]),
-            ("properties", !self.properties.is_empty(), &[Kafka]),
+            ("history", self.history.is_some(), &[Lake]),
+            ("properties", !self.properties.is_empty(), &[Kafka, Lake]),
         ];
         if let Some((key, ..)) = of_some.iter().find(|(_, is_given, of)| *is_given && !of.contains(&self.target)) {
             return KeyError::wrong(*key, format!("target {:?} has no such key", self.target.name()));
@@ -328,6 +368,16 @@ impl ArchiveTable {
                 let (url, user) = self.http("http://user@host:9200")?;
                 let index_prefix = self.index_prefix.clone().unwrap_or_else(|| "strongback-".to_owned());
                 Ok(TargetSettings::Elasticsearch { url, user, index_prefix })
+            }
+            Lake => {
+                let place =
+                    LakePlace { url: self.url.clone(), properties: self.properties.clone(), ..LakePlace::default() };
+                place.check().map_err(|(key, why)| KeyError::new(key, why))?;
+                if place.has_key() != self.password_file.is_some() {
+                    let why = "aws_access_key_id in properties and the secret key in a password_file belong together";
+                    return KeyError::wrong(if place.has_key() { "properties" } else { "password_file" }, why);
+                }
+                Ok(TargetSettings::Lake { place: Box::new(place), history: self.history.unwrap_or(true) })
             }
             Kafka => {
                 if !cfg!(feature = "kafka") {
@@ -400,9 +450,14 @@ pub fn compile(tables: Vec<ArchiveTable>) -> Result<Vec<Archive>, KeyError> {
     let mut all: Vec<Archive> = Vec::with_capacity(tables.len());
     for (at, table) in tables.into_iter().enumerate() {
         let name = table.name.clone();
-        let archive = table.compile().and_then(|archive| match all.iter().any(|other| other.name == archive.name) {
-            true => KeyError::wrong("name", "two have this name"),
-            false => Ok(archive),
+        let archive = table.compile().and_then(|archive| match &archive {
+            Archive { name, .. } if all.iter().any(|other| other.name == *name) => {
+                KeyError::wrong("name", "two have this name")
+            }
+            _ if archive.is_history() && all.iter().any(Archive::is_history) => {
+                KeyError::wrong("history", "SQL reads older frames from another lake: set it to false")
+            }
+            _ => Ok(archive),
         });
         let of_table = |error: KeyError| error.about(&format!("archive {name:?}")).below(&format!("archive[{at}]"));
         all.push(archive.map_err(of_table)?);

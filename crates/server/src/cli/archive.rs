@@ -60,7 +60,7 @@ pub enum ArchiveCommand {
 pub struct AddArgs {
     /// Name of the archive
     pub name: String,
-    /// Kind of the target: postgres, mariadb, questdb, influxdb, elasticsearch, kafka
+    /// Kind of the target: postgres, mariadb, questdb, influxdb, elasticsearch, kafka, lake
     #[arg(long, value_name = "KIND")]
     pub target: String,
     /// Address of the target, such as postgresql://user@host/database

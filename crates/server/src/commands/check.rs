@@ -76,7 +76,7 @@ fn here(config: &Config) -> Vec<String> {
     // Prepared as at the start of the server, which reads the files that they name.
     wrong.extend(config.webhook.iter().filter_map(|receiver| Webhooks::new(vec![receiver.clone()], 0, 0).err()));
     wrong.extend(config.archive.iter().filter_map(|archive| {
-        let why = archive.target(0).err()?;
+        let why = archive.target(0, None).err()?;
         Some(format!("archive {:?}: {why}", archive.name))
     }));
     wrong

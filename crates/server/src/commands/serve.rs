@@ -275,12 +275,13 @@ impl Running {
             tracing::error!(%error, "the marks cannot all be read");
         }
         let roster = Arc::new(Roster::default());
-        let archives = Arc::new(Archives::new(config.archive.clone(), ingest.dir()));
+        let archives = Arc::new(Archives::new(config.archive.clone(), ingest.dir(), ingest.store().origin()));
         let options = QueryOptions {
             memory_bytes: config.query.memory_mib << 20,
             connections_max: config.pg.max_connections,
             statement_timeout: (config.query.statement_timeout_s > 0)
                 .then(|| Duration::from_secs(config.query.statement_timeout_s)),
+            history: archives.history(),
             ..QueryOptions::default()
         };
         let rows: Arc<dyn SystemRows> = Arc::new(ServerRows {

@@ -329,6 +329,19 @@ const WRONG: &[(&str, &str)] = &[
         "4:1: archive.url: archive \"a\": it must be as in kafka://host:9092",
     ),
     (
+        "[[archive]]\nname = \"a\"\ntarget = \"lake\"\nurl = \"/srv/lake\"",
+        "4:1: archive.url: archive \"a\": it must be as in s3://bucket/prefix or file:///folder",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"lake\"\nurl = \"s3://b\"\nproperties = { aws_secret_access_key = \"x\" }",
+        "5:1: archive.properties: archive \"a\": the secret key belongs into password_file",
+    ),
+    (
+        "[[archive]]\nname = \"a\"\ntarget = \"lake\"\nurl = \"s3://b\"\n\
+         [[archive]]\nname = \"b\"\ntarget = \"lake\"\nurl = \"s3://c\"",
+        "1:1: archive.history: archive \"b\": SQL reads older frames from another lake",
+    ),
+    (
         "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"kafka://db:9092\"\nreplicas = 0",
         "5:1: archive.replicas: archive \"a\": it is not within 1 to 100",
     ),

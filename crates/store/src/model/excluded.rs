@@ -84,6 +84,11 @@ impl ExcludedChannels {
 }
 
 impl ExcludedSpans {
+    /// Returns the spans.
+    pub(crate) fn spans(&self) -> Vec<Range<i64>> {
+        self.0.iter().map(|(from, to)| *from..*to).collect()
+    }
+
     /// Returns the first span that ends after a time.
     fn next(&self, time: i64) -> Option<(i64, i64)> {
         self.0.get(self.0.partition_point(|span| span.1 <= time)).copied()

@@ -4,6 +4,7 @@
 //! the same for the view and its clones. The open rows are taken first and the segments after them, so a row that is
 //! sealed in between is in at least one of the two, and its number tells which one counts.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -164,6 +165,12 @@ impl View {
             before = max;
             sorted
         })
+    }
+
+    /// Returns the spans of `time`, ascending, in which this view leaves out the values of a channel.
+    pub fn left_out(&self, stream: StreamId, channel: ChannelIndex) -> Vec<Range<i64>> {
+        let excluded = self.inner.excluded.as_ref().and_then(|excluded| excluded.stream(stream));
+        excluded.and_then(|channels| Some(channels.of(channel)?.spans())).unwrap_or_default()
     }
 
     /// Scans the batches of a stream in row order (or newest first), filtered exactly by time and rows.

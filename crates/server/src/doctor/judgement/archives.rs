@@ -6,7 +6,7 @@ use super::super::{ArchiveFacts, Cause, Facts, Finding};
 use super::span;
 use crate::text::plural::many;
 
-/// Lag above which an archive that delivers is too slow, in seconds.
+/// Lag above which an archive that delivers is too slow, in seconds, after the time for which frames gather.
 const LAG_S: f64 = 30.0;
 
 /// Judges all archives. They are about now, and about no channel in particular.
@@ -48,7 +48,7 @@ fn of_archive(archive: &ArchiveFacts, found: &mut Vec<Finding>) {
                     .advise("mend their tables there; the other streams go on"),
             );
         }
-        State::Following if archive.lag_s > LAG_S => found.push(
+        State::Following if archive.lag_s > LAG_S + status.gather_s => found.push(
             finding(format!("{name} is late: {waiting}, {:.0} frames/s are delivered", status.frames_per_s))
                 .advise("the target or max_bytes_per_s is too slow, or it catches up after an outage"),
         ),
