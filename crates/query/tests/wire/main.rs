@@ -26,6 +26,7 @@ mod copy;
 mod correlated;
 mod flight;
 mod floats;
+mod history;
 mod hostile;
 mod integers;
 mod names;

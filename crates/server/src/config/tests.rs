@@ -339,7 +339,7 @@ const WRONG: &[(&str, &str)] = &[
     (
         "[[archive]]\nname = \"a\"\ntarget = \"lake\"\nurl = \"s3://b\"\n\
          [[archive]]\nname = \"b\"\ntarget = \"lake\"\nurl = \"s3://c\"",
-        "1:1: archive.history: archive \"b\": SQL reads older frames from another lake",
+        "5:1: archive.history: archive \"b\": SQL reads older frames from another lake",
     ),
     (
         "[[archive]]\nname = \"a\"\ntarget = \"kafka\"\nurl = \"kafka://db:9092\"\nreplicas = 0",
