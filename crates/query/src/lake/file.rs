@@ -71,7 +71,7 @@ fn encoded(properties: WriterPropertiesBuilder, column: &BookColumn) -> WriterPr
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
         Kind::Long => properties.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
-        Kind::Float | Kind::Double => properties.set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT),
-        Kind::Boolean | Kind::Decimal | Kind::String | Kind::Time => properties,
+        // Spark cannot read BYTE_STREAM_SPLIT.
+        _ => properties,
     }
 }
