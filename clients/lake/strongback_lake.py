@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -28,6 +30,7 @@ from pyiceberg.types import (
 FORMAT = 1
 COMMIT = "strongback.commit"
 ORIGIN = "strongback.origin"
+LAKE = "strongback.lake"
 # Columns that every table has from its first commit on, before all others.
 FIXED = 9
 # Commits without files for a table after which its position is moved nevertheless.
@@ -94,13 +97,16 @@ def create(catalog: Catalog, name: tuple[str, ...], columns: list[dict[str, Any]
         "format-version": "2",
         ORIGIN: commit["origin"],
         COMMIT: str(commit["commit"] - 1),
-        "strongback.lake": url,
+        LAKE: url,
     }
     return catalog.create_table(name, Schema(*fields), partition_spec=by_day, properties=properties)
 
 
 def register_table(table: Table, columns: list[dict[str, Any]], files: list[str], commit: int) -> None:
     """Adds columns and files in one transaction, with the number of the last commit that they are of."""
+    # After a conflict the position is to be read again. PyIceberg would add the same files to what another run added; this
+    # changes the property of the table in memory alone.
+    table.metadata.properties["commit.retry.num-retries"] = "0"
     known = {field.field_id for field in table.schema().fields}
     with table.transaction() as transaction:
         missing = [column for column in columns if column["id"] not in known]
@@ -131,7 +137,7 @@ def register(catalog: Catalog, url: str, namespace: str, io: FileIO) -> dict[str
     tables: dict[str, Table] = {}
     for name in catalog.list_tables(space):
         table = catalog.load_table(name)
-        if table.properties.get("strongback.lake") == url:
+        if table.properties.get(LAKE) == url:
             tables[table.name()[-1]] = table
     start = min((int(table.properties[COMMIT]) + 1 for table in tables.values()), default=0)
     columns: dict[str, list[dict[str, Any]]] = {}
@@ -162,10 +168,12 @@ def register(catalog: Catalog, url: str, namespace: str, io: FileIO) -> dict[str
         if name not in tables:
             whole = (*space, name)
             try:
-                table = catalog.load_table(whole)
-                raise LakeError(f"table {'.'.join(whole)} is there, and is not of the lake {url}")
-            except NoSuchTableError:
                 tables[name] = create(catalog, whole, columns[name], commit, url)
+            except TableAlreadyExistsError:
+                # Perhaps another run made it a moment ago.
+                tables[name] = catalog.load_table(whole)
+                if tables[name].properties.get(LAKE) != url:
+                    raise LakeError(f"table {'.'.join(whole)} is there, and is not of the lake {url}") from None
     done = {}
     for name, table in tables.items():
         if table.properties[ORIGIN] != origin:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import json
 import pathlib
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +16,10 @@ import pyarrow.fs
 import pytest
 from archives import START, follower, send_while_killing, told
 from peers import Peer
+from pyiceberg.catalog import load_catalog
 from strongback import BINARY, Server, eventually
 
+ROOT = pathlib.Path(__file__).parents[2]
 DAY = 86_400_000_000_000
 
 
@@ -144,6 +148,72 @@ def send_while_killing_server(server: Server, *, seed: int) -> list[int]:
             server.kill()
             server.start()
     return sent
+
+
+def words(lake: Lake) -> list[str]:
+    """Arguments of the tool."""
+    given = ["register", f"file://{lake.folder}"]
+    for key, value in catalog_of(lake).items():
+        given += ["--catalog-property", f"{key}={value}"]
+    return given
+
+
+def register(lake: Lake, *, namespace: str = "strongback") -> subprocess.CompletedProcess[str]:
+    """Registers the files in a catalog beside the lake."""
+    command = [sys.executable, ROOT / "clients/lake/strongback_lake.py", *words(lake), "--namespace", namespace]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def catalog_of(lake: Lake) -> dict[str, str]:
+    beside = lake.folder.parent
+    return {"type": "sql", "uri": f"sqlite:///{beside}/catalog.db", "warehouse": f"file://{beside}/warehouse"}
+
+
+def in_iceberg(lake: Lake, table: str) -> duckdb.DuckDBPyRelation:
+    found = load_catalog("default", **catalog_of(lake)).load_table(f"strongback.{table}").scan().to_arrow()
+    return duckdb.from_arrow(found)
+
+
+def test_iceberg_tables_have_each_file_once(server: Server, lake: Lake) -> None:
+    empty = register(Lake(lake.folder / "nothing"))
+    assert (empty.returncode, empty.stdout) == (1, ""), empty
+    assert "has no commit of a lake" in empty.stderr
+    last = 0
+    for part in range(4):
+        lines = [f"m,s={n % 3} n={n}i {START + n * DAY // 1_000}" for n in range(part * 500, part * 500 + 500)]
+        if part > 1:
+            # Columns and tables that come later.
+            lines += [f"m,s=9 n={part}.5 {START + part}", f"late{part},t=1 x={part} {START}"]
+        assert server.write("\n".join(lines)) == (204, None)
+        eventually("an archive that is up to date", lambda: follower(server)["behind_frames"] == 0)
+        lake.has("select count(n) from lake", "m", [(part * 500 + 500,)])
+        # A run that is killed anywhere, and two at once, do no harm.
+        killed = subprocess.Popen(
+            [sys.executable, "-c", f"import strongback_lake as s, sys; sys.exit(s.main({words(lake)!r}))"],
+            cwd=ROOT / "clients/lake", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        with concurrent.futures.ThreadPoolExecutor() as both:
+            first, second = both.map(lambda _: register(lake), range(2))
+        killed.kill()
+        killed.wait()
+        again = register(lake)
+        assert again.returncode == 0, (first, second, again)
+        last = part
+    assert register(lake).stdout == "nothing is new\n"
+    m = in_iceberg(lake, "m")  # noqa: F841
+    ours = server.sql("select s, count(*), sum(n)::bigint, count(n_f64), min(time_ns) from m group by s order by s")
+    theirs = duckdb.sql("select s, count(*), sum(n)::bigint, count(n_f64), min(time_ns) from m group by s order by s")
+    assert theirs.fetchall() == ours
+    assert [row[0] for row in in_iceberg(lake, f"late{last}").project("x").fetchall()] == [float(last)]
+    # A table that is somebody else's is left alone.
+    other = register(lake, namespace="other")
+    assert other.returncode == 0
+    catalog = load_catalog("default", **catalog_of(lake))
+    catalog.drop_table("other.m")
+    assert server.write(f"m,s=1 n=1i {START + 7}") == (204, None)
+    eventually("an archive that is up to date", lambda: follower(server)["behind_frames"] == 0)
+    refused = register(lake, namespace="other")
+    assert refused.returncode == 1 and "is not in other" in refused.stderr, refused
 
 
 def test_frames_gather_and_are_written_at_once_when_asked(tmp_path: pathlib.Path) -> None:
