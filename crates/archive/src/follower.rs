@@ -423,6 +423,7 @@ impl Worker {
         let (commit, now) = (self.store.committed(), Instant::now());
         let Read { delivery, skipped, is_full, .. } = self.read()?;
         if delivery.is_empty() {
+            self.is_hurried = false;
             self.pass_over(skipped);
             self.recovered();
             self.save_if_due();

@@ -401,10 +401,14 @@ fn frames_gather_until_a_delivery_is_full_or_somebody_hurries() {
     };
     gather(10);
     assert!(there.0.lock().rows.is_empty());
-    append(&store, "a", 10..50);
-    // A full delivery does not wait. It may have a few frames more, and what is left gathers.
-    wait(&there, 37);
     follower.resume();
+    wait(&there, 10);
+    // A full delivery does not wait. It may have a few frames more.
+    append(&store, "a", 10..50);
+    wait(&there, 37);
+    if there.0.lock().rows.len() < 50 {
+        follower.resume();
+    }
     wait(&there, 50);
     append(&store, "a", 50..55);
     gather(5);
