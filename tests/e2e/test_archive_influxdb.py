@@ -78,7 +78,7 @@ def test_each_value_is_there_as_it_is_here(server: Server, influxdb: Peer) -> No
     # A value that does not exist there is told.
     assert server.write(f"m\\ x u=18446744073709551615u {START + 4}") == (204, None)
     has(influxdb, 'select count(strongback_row) from "m x"', [(0, 5)])
-    assert follower(server)["altered_values"] == 1
+    eventually("altered_values", lambda: follower(server)["altered_values"] == 1)
 
 
 def test_frames_of_one_instant_stay_apart(server: Server, influxdb: Peer) -> None:
