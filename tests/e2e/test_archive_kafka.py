@@ -59,7 +59,13 @@ class Topic:
         }
         self.consumer = confluent_kafka.Consumer(settings)
         eventually(f"topic {name}", lambda: name in self.consumer.list_topics(timeout=10).topics)
-        partitions = self.consumer.list_topics(name, timeout=10).topics[name].partitions
+
+        def found() -> Any:
+            """Partitions, which a topic does not have yet in the moment when it is made."""
+            topic = self.consumer.list_topics(name, timeout=10).topics[name]
+            return topic.error is None and topic.partitions
+
+        partitions = eventually(f"partitions of {name}", found)
         beginning = [
             confluent_kafka.TopicPartition(name, partition, confluent_kafka.OFFSET_BEGINNING) for partition in partitions
         ]
