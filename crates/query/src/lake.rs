@@ -31,7 +31,7 @@ use sha2::{Digest, Sha256};
 use strongback_store::{Catalog, Stream, StreamId};
 use tokio::runtime::Runtime;
 
-use crate::table::column::{ColumnSource, table_columns};
+use crate::table::column::{ColumnSource, TableColumn, table_columns, tables};
 use folder::Folder;
 pub use folder::LakePlace;
 pub use frames::LakeFrames;
@@ -197,16 +197,14 @@ async fn open(folder: &Folder, origin: u128, now_ns: i64) -> Result<Log, String>
 type OfTable<'a> = (Vec<LakeFrames<'a>>, Vec<Arc<Stream>>);
 
 fn by_table<'a>(catalog: &Catalog, frames: &[LakeFrames<'a>]) -> BTreeMap<String, OfTable<'a>> {
-    let mut tables: BTreeMap<String, OfTable<'a>> = BTreeMap::new();
+    let mut streams = tables(&catalog.streams);
+    let mut found: BTreeMap<String, OfTable<'a>> = BTreeMap::new();
     for part in frames {
-        tables.entry(part.stream.key.table.clone()).or_default().0.push(*part);
+        let table = &part.stream.key.table;
+        let new = || (Vec::new(), streams.remove(table).unwrap_or_default());
+        found.entry(table.clone()).or_insert_with(new).0.push(*part);
     }
-    for stream in catalog.streams.iter() {
-        if let Some((_, streams)) = tables.get_mut(&stream.key.table) {
-            streams.push(stream.clone());
-        }
-    }
-    tables
+    found
 }
 
 /// Makes the files of a table, and notes them in the commit.
@@ -222,7 +220,7 @@ fn make(
     let known = book.columns().len();
     let columns = table_columns(streams);
     let rows = TableFrames::new(frames, &columns, origin, &mut book)?;
-    let is_tag = |column: &&crate::table::column::TableColumn| matches!(column.source, ColumnSource::Tag(_));
+    let is_tag = |column: &&TableColumn| matches!(column.source, ColumnSource::Tag(_));
     let tags: Vec<&str> = columns.iter().filter(is_tag).map(|column| column.name.as_str()).collect();
     let in_files: Vec<_> = rows.columns(&book).collect();
     let mut files = Vec::new();

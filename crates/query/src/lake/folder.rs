@@ -122,11 +122,6 @@ impl LakePlace {
         self.properties.contains_key(ACCESS_KEY)
     }
 
-    /// Returns whether it is a folder of this machine.
-    pub fn is_local(&self) -> bool {
-        matches!(Address::parse(&self.url), Ok(Address::Folder(_)))
-    }
-
     /// Connects.
     ///
     /// # Errors

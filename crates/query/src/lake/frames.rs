@@ -10,7 +10,7 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use strongback_store::{Batch, ChannelIndex, Stream};
 
 use crate::lake::book::{Book, BookColumn};
-use crate::table::column::{ColumnSource, FrameTime, TableColumn, batch_array, channel_array, is_fixed};
+use crate::table::column::{ColumnSource, TableColumn, batch_array, channel_array, is_fixed};
 
 /// Columns of frames that SQL tables do not have: the stream with the origin of its store, and the row in it.
 pub(crate) const STREAM: &str = "strongback_stream";
@@ -196,12 +196,7 @@ impl<'a> Part<'a> {
         let fixed = columns.iter().filter(|column| is_fixed(&column.name));
         for column in fixed {
             let array = batch_array(column, batch, stream, None).map_err(|error| error.to_string())?;
-            let required = matches!(
-                column.source,
-                ColumnSource::Micros(FrameTime::Time | FrameTime::Receive)
-                    | ColumnSource::Nanos(FrameTime::Time | FrameTime::Receive)
-            );
-            place(&column.name, array, required)?;
+            place(&column.name, array, !column.nullable())?;
         }
         let name = stream_name(origin, stream);
         place(STREAM, Arc::new(StringArray::from(vec![name.as_str(); batch.len()])), true)?;

@@ -39,22 +39,20 @@ impl fmt::Debug for LakeHistory {
     }
 }
 
-/// Files that have frames, and from which row on frames of their streams are in the store.
-type Found = (Vec<LakeFile>, HashMap<StreamId, u64>);
-
 impl LakeHistory {
     /// Prepares reading from the lake of a store of this origin. It is known once its writer has opened it.
     pub fn new(place: LakePlace, origin: u128) -> LakeHistory {
         LakeHistory { place, origin, known: Arc::default(), folder: RwLock::default() }
     }
 
-    fn find(&self, older: Older<'_>) -> Result<Found, QueryError> {
+    /// Shows the files that have frames, and returns from which row on frames of their streams are in the store.
+    fn find(&self, older: Older<'_>, mut found: impl FnMut(&LakeFile)) -> Result<HashMap<StreamId, u64>, QueryError> {
         let log = self.known.log.read();
         let mut ends: HashMap<StreamId, u64> = HashMap::new();
         let Some(log) = &*log else {
             // Without its log nobody knows what is there. Streams with all their rows here need nothing.
             return match older.streams.iter().find(|stream| first_row(older.view, stream.id) > 0) {
-                None => Ok((Vec::new(), ends)),
+                None => Ok(ends),
                 Some(stream) => {
                     let text = format!("older frames of {} are in a lake that cannot be read now", stream.key);
                     let hint = format!("{:?} has not been opened; `strongback archive list` says why.", self.place.url);
@@ -62,7 +60,6 @@ impl LakeHistory {
                 }
             };
         };
-        let mut files = Vec::new();
         let ids: HashMap<u32, StreamId> = older.streams.iter().map(|stream| (stream.id.0, stream.id)).collect();
         for file in log.files.get(older.table).into_iter().flatten() {
             if file.time_ns.0 >= older.time.end || file.time_ns.1 < older.time.start {
@@ -75,10 +72,10 @@ impl LakeHistory {
                 is_wanted |= *first < end;
             }
             if is_wanted {
-                files.push(file.clone());
+                found(file);
             }
         }
-        Ok((files, ends))
+        Ok(ends)
     }
 
     fn folder(&self) -> Result<Folder, QueryError> {
@@ -100,7 +97,9 @@ fn first_row(view: &View, stream: StreamId) -> u64 {
 
 impl History for LakeHistory {
     fn newest(&self, older: Older<'_>) -> Result<Option<i64>, QueryError> {
-        self.find(older).map(|(files, _)| files.iter().map(|file| file.time_ns.1).max())
+        let mut newest = None;
+        self.find(older, |file| newest = newest.max(Some(file.time_ns.1)))?;
+        Ok(newest)
     }
 
     fn scan(
@@ -109,7 +108,8 @@ impl History for LakeHistory {
         columns: (Arc<Vec<TableColumn>>, SchemaRef),
         partitions: usize,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, QueryError> {
-        let (files, ends) = self.find(older)?;
+        let mut files = Vec::new();
+        let ends = self.find(older, |file| files.push(file.clone()))?;
         if files.is_empty() {
             return Ok(None);
         }

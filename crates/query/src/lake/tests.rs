@@ -1,4 +1,5 @@
-//! The lake against a model: whatever fails and whoever writes, files that commits name have each frame once.
+//! The lake compared with a model: the files of all commits have each frame exactly once, also if writes fail, or if two
+//! writers work at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,11 +26,11 @@ use super::*;
 const NOW: i64 = 1_790_000_000_000_000_000;
 const DAY: i64 = 86_400_000_000_000;
 
-/// Storage that fails before or after every so many writes and deletions.
+/// Storage in memory, one of whose writes and deletions fails.
 #[derive(Debug)]
 struct Faulty {
     objects: Arc<InMemory>,
-    /// Calls until one fails; `u32::MAX` for never.
+    /// Number of calls before the one that fails; `u32::MAX` if none does.
     left: AtomicU32,
     /// Whether the call that fails does its work.
     after: bool,

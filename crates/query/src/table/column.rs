@@ -79,7 +79,8 @@ impl TableColumn {
         }
     }
 
-    fn nullable(&self) -> bool {
+    /// Reports whether it can be NULL.
+    pub(crate) fn nullable(&self) -> bool {
         !matches!(
             self.source,
             ColumnSource::Micros(FrameTime::Time | FrameTime::Receive)

@@ -32,7 +32,8 @@ pub(crate) trait History: fmt::Debug + Send + Sync {
     /// If that cannot be told.
     fn newest(&self, older: Older<'_>) -> Result<Option<i64>, QueryError>;
 
-    /// Returns a plan for some columns of the frames, with at most so many partitions; `None` if there are none.
+    /// Returns a plan that reads some columns of the frames, in at most `partitions` partitions. Returns `None` if there are
+    /// no frames.
     ///
     /// # Errors
     /// If it cannot be told whether there are.
